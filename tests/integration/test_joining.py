@@ -175,6 +175,7 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
         ("codec=int8,period=4,delay=1", 4, 10),
         ("period=4,groups=2:1", 4, 10),
         ("period=4,partial=2:1,codec=2bit", 4, 10),
+        ("period=4,partial=2:1:1,codec=2bit", 4, 10),
     ],
 )
 def test_a_newcomer_replays_sums_that_were_encoded(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.averaged_parts import AveragedParts
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
 from peerloom.kit.federated_rounds import BOUND, EVEN, FEDERATED_CHOICES, FederatedRounds
@@ -180,7 +181,15 @@ def _partial(rounds: LocalRounds) -> str:
     return (
         f"; within a round all average one of {partial.parts} values after each {_batches(partial.every)}, "
         f"others each time, by the codec, {partial.occasions(rounds.period)} times in a whole one"
+        f"{_late_mean(partial)}"
     )
+
+
+def _late_mean(partial: AveragedParts) -> str:
+    if not partial.late:
+        return ""
+    batches = f"{partial.late} batches" if partial.late > 1 else "a batch"
+    return f", and take up the mean {batches} later, as they compute meanwhile"
 
 
 def _batches(every: int) -> str:

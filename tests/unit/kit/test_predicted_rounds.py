@@ -54,6 +54,20 @@ def test_parts_are_averaged_by_all_with_fewer_bytes_and_that_spreads_over_the_pe
     assert found.exposed_s == pytest.approx(found.step_s - 1)
 
 
+def test_computing_hides_a_part_that_is_taken_up_later() -> None:
+    """Of the 3.02 s that 3 averages take each, 1 s is computed meanwhile."""
+    net = replace(network(delay_s=0.01), library_waits=False)
+    at_once, late = (
+        predict(
+            SyncScheme(period=4, merge_bytes=ALL, topology=DIRECT, partial=partial),
+            SyncSetting(net, layers(4, backward_s=1)),
+        )
+        for partial in (AveragedParts(2, 1), AveragedParts(2, 1, late=1))
+    )
+    assert at_once.step_s - late.step_s == pytest.approx(3 * 1 / 4)
+    assert late.sent_bytes == at_once.sent_bytes
+
+
 def test_groups_of_a_site_leave_its_way_to_the_others_alone() -> None:
     """Two sites of two at 80 Mbit/s inside share 8 Mbit/s to the other one: by site 4 MB take 0.4 s.
 

@@ -47,6 +47,7 @@ DIRECT_ROUNDS = ROUNDS.replace("ring", "direct")
         ("delay=0,period=4", f"{ROUNDS},period=4,outer=average"),
         ("groups=02:4,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,groups=2:4"),
         ("partial=08:1,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,partial=8:1"),
+        ("partial=8:2:01,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,partial=8:2:1"),
         (
             "period=64,partial=6:1,codec=2bit",
             "schedule=bsp,topology=direct,codec=2bit,period=64,outer=average,partial=6:1",
@@ -181,6 +182,9 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("period=4,partial=8", "partial=F:E with 2 to 1,000 parts"),
         ("period=4,partial=8:4", "an E of at least 1 and below the period (4), as after that all exchange"),
         ("period=4,partial=8:0", "an E of at least 1"),
+        ("period=4,partial=8:1:2", "partial=8:1:L with an L of at most 1, as one part travels at a time"),
+        ("period=4,partial=8:1:x", "with an L of at most 1"),
+        ("period=4,partial=8:1:1:1", "partial=F:E with 2 to 1,000 parts"),
         ("period=4,partial=8:1,topology=ring", "nearest is schedule=bsp,topology=direct"),
         ("period=4,partial=8:1,groups=2:1", "two ways to average within a round"),
         ("period=4,partial=8:1,delay=1", "outer=average,partial=8:1"),
@@ -341,14 +345,18 @@ def test_of_groups_is_told_who_averages_when_and_as_what() -> None:
 
 def test_of_parts_is_told_how_many_values_are_averaged_when_and_as_what() -> None:
     """int8: 260 bytes for 256 values; each average has the fourth part of them."""
-    plain, parts = (
-        explained(parse_sync("sync", f"period=16,codec=int8{more}")) for more in ("", ",partial=4:5")
+    plain, parts, late = (
+        explained(parse_sync("sync", f"period=16,codec=int8{more}"))
+        for more in ("", ",partial=4:5", ",partial=4:5:2")
     )
     assert parts.period.removeprefix(plain.period) == (
         "; within a round all average one of 4 values after each 5 batches, others each time, by the codec, "
         "3 times in a whole one"
     )
     assert (parts.averages, parts.bytes_per_average) == (3, 260 / 256 / 4)
+    assert late.period.removeprefix(parts.period) == (
+        ", and take up the mean 2 batches later, as they compute meanwhile"
+    )
 
 
 def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are() -> None:

@@ -83,6 +83,35 @@ def test_a_part_becomes_the_weighted_mean_and_the_rest_stays() -> None:
         assert [[float(chunk.unique()) for chunk in own] for own in chunks] == [[7, 7]] * 2
 
 
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_mean_that_comes_later_keeps_what_was_changed_meanwhile(late: int) -> None:
+    """Of 4 and 8 the mean is 6; each batch that is computed until then adds 1 to the one and 2 to the other.
+
+    The round's end comes with the fourth batch, whatever travels then.
+    """
+    with ExitStack() as opened:
+        both = members(opened, f"period=4,partial=2:2:{late}", [1, 1], CHUNK_VALUES)
+        for member, value in zip(both, (4.0, 8.0), strict=True):
+            member.values[0].fill_(value)
+        average(both, step=1)
+        assert [float(member.values[0].unique()) for member in both] == [4, 8]
+        for step in range(2, 2 + late):
+            for member, change in zip(both, (1.0, 2.0), strict=True):
+                member.values[0] += change
+            average(both, step)
+        assert [float(member.values[0].unique()) for member in both] == [6 + late, 6 + 2 * late]
+
+
+def test_what_travels_at_the_end_of_a_round_is_taken_up_with_it() -> None:
+    """It began after the third of four batches, and would come after the fifth."""
+    with ExitStack() as opened:
+        both = members(opened, "period=5,partial=2:3:2", [1, 1], CHUNK_VALUES)
+        both[1].values[0].fill_(8.0)
+        average(both, step=2)
+        average(both, step=3)
+        assert [float(member.values[0].unique()) for member in both] == [4, 4]
+
+
 def test_what_was_left_out_before_the_round_travels_with_the_first_part() -> None:
     """Each owes 3 of each value, and nobody has changed any. The end adds that by itself: it is taken off."""
     with ExitStack() as opened:
@@ -145,11 +174,11 @@ def test_what_all_know_and_what_all_left_out_is_what_they_changed(codec: str) ->
         assert bool((known != mean[first]).any()) == (codec != "none")
 
 
-@pytest.mark.parametrize("codec", ["none", "2bit"])
+@pytest.mark.parametrize("more", ["", ",codec=2bit", ":1,codec=2bit"])
 @pytest.mark.parametrize("shares", [[1, 1, 1], [3, 1, 2], [1, 0, 1]])
-def test_all_have_the_same_bits_after_each_round(shares: list[int], codec: str) -> None:
+def test_all_have_the_same_bits_after_each_round(shares: list[int], more: str) -> None:
     with ExitStack() as opened:
-        three = [begin(Paced(0.9), f"period=4,partial=2:1,codec={codec}") for _ in range(3)]
+        three = [begin(Paced(0.9), f"period=4,partial=2:1{more}") for _ in range(3)]
         train(three, shares, rounds=4, meshes=connected(opened, 3))
         assert three[0].state.step == 12
 
@@ -165,9 +194,10 @@ def test_averages_of_parts_bring_local_steps_closer_to_those_of_one_process() ->
     assert found[",partial=2:1"] < found[",partial=3:1"] < found[""]
 
 
-def test_what_breaks_undoes_averages_too() -> None:
+@pytest.mark.parametrize("late", ["", ":1"])
+def test_what_breaks_undoes_averages_too(late: str) -> None:
     """Both have averaged after the first batch; rank 1 hears of it before the third, rank 0 after that."""
-    sync = "period=4,partial=2:1,codec=2bit"
+    sync = f"period=4,partial=2:1{late},codec=2bit"
     both, undisturbed = ([begin(Paced(0.9), sync) for _ in range(2)] for _ in range(2))
     with ExitStack() as opened:
         check_break_undoes_for_both(both, connected(opened, 2), check=3)

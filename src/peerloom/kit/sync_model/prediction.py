@@ -92,13 +92,14 @@ def _groups(scheme: SyncScheme, setting: SyncSetting) -> tuple[float, float]:
 
 
 def _parts(scheme: SyncScheme, partial: AveragedParts, setting: SyncSetting) -> tuple[float, float]:
-    """Seconds that all average parts in a period, and the bytes that leave a rank for it."""
+    """Seconds that averaging parts adds to a period, and the bytes that leave a rank for it."""
     layers = tuple(replace(one, parameters=-(-one.parameters // partial.parts)) for one in setting.layers)
     direct = SyncScheme(
         DIRECT, after_backward=True, merge_bytes=_ALL_BYTES, codec=scheme.codec, ratio=scheme.ratio
     )
     each, times = predict(direct, replace(setting, layers=layers)), partial.occasions(scheme.period)
-    return times * (each.exposed_s + each.compression_s), times * each.sent_bytes
+    waited_s = max(0.0, each.exposed_s - partial.late * setting.compute_s)
+    return times * (waited_s + each.compression_s), times * each.sent_bytes
 
 
 def _check(scheme: SyncScheme, setting: SyncSetting) -> None:

@@ -1,6 +1,7 @@
 """What all ranks have last known of each value in a round of local steps, and what their codecs left out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -10,10 +11,10 @@ from torch.nn.functional import pad
 from peerloom.kit.averaged_parts import CHUNK_VALUES
 from peerloom.worker.sync.bucket_layout import Gradients
 from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.owned_sum import OwnedSum
 
 _AnyTensor = TypeVar("_AnyTensor", bound=Tensor)
-# What comes of all ranks' flat values, and what of this rank's is left out of it.
-Summed = Callable[[Tensor], tuple[Tensor, Tensor]]
+BeginSum = Callable[[Tensor], OwnedSum]  # of all ranks' flat values
 
 
 class CommonValues:
@@ -29,19 +30,19 @@ class CommonValues:
         self._kinds = [_Kind(alike, owed) for alike in alike_of(parameters)]
 
     @torch.no_grad()
-    def average(self, part: int, parts: int, weight: float, summed: Summed) -> None:
-        """Gives each of `parts` chunks from `part` on the ranks' mean; `weight` is this rank's in it."""
+    def begin(self, part: int, parts: int, weight: float, begin_sum: BeginSum) -> "PartUnderWay":
+        """Has each of `parts` chunks from `part` on travel to become the ranks' mean.
+
+        `weight` is this rank's in it. No other part may travel meanwhile.
+        """
+        chosen, travelling = slice(part, None, parts), []
         for kind in self._kinds:
-            now, chosen = _chunks(kind.parameters), slice(part, None, parts)
-            start, moved, left_out = kind.start[chosen], kind.moved[chosen], kind.left_out[chosen]
-            if not len(start):
+            now = _chunks(kind.parameters)[chosen].clone()
+            if not len(now):
                 continue
-            change = (start - moved - now[chosen]).mul_(weight).add_(left_out)
-            total, rest = summed(change.flatten())
-            moved += total.view_as(moved)
-            left_out.copy_(rest.view_as(left_out))
-            now[chosen] = start - moved
-            kind.put(now)
+            change = (kind.start[chosen] - kind.moved[chosen] - now).mul_(weight).add_(kind.left_out[chosen])
+            travelling.append((kind, now, begin_sum(change.flatten())))
+        return PartUnderWay(chosen, travelling)
 
     @torch.no_grad()
     def changes(self, weight: float) -> list[Tensor]:
@@ -61,6 +62,29 @@ class CommonValues:
             for parameter, moved in kind.divided(kind.moved):
                 assert parameter.grad is not None, "all of them have been exchanged"
                 parameter.grad += moved.to(parameter.grad.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class PartUnderWay:
+    """Chunks that travel: of each precision their values when that began, and the sum."""
+
+    _chosen: slice
+    _travelling: list[tuple["_Kind", Tensor, OwnedSum]]
+
+    @torch.no_grad()
+    def end(self) -> None:
+        """Gives them the ranks' mean, and what this rank has changed meanwhile. Raises what the sum does."""
+        for kind, before, under_way in self._travelling:
+            moved, total = kind.moved[self._chosen], under_way.total()
+            moved += total.view_as(moved)
+            # What isn't finite has been told as such, and would come back each time.
+            rest = under_way.left_out().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            kind.left_out[self._chosen] = rest.view_as(moved)
+            now = _chunks(kind.parameters)
+            # In this order all have the same bits where nothing has changed meanwhile: the difference is 0.
+            changed = now[self._chosen] - before
+            now[self._chosen] = kind.start[self._chosen] - moved + changed
+            kind.put(now)
 
 
 class _Kind:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic
-from peerloom.worker.sync.common_values import CommonValues
+from peerloom.worker.sync.common_values import CommonValues, PartUnderWay
 from peerloom.worker.sync.direct import DirectExchange
 from peerloom.worker.sync.owned_sum import OwnedSum
 
@@ -33,26 +33,34 @@ class PartialMeans:
         self._collectives, self._traffic, self._method = collectives, traffic, method
         self._weight = counts[collectives.rank] / sum(counts)
         self._common = common
+        assert method.partial is not None, "only such a method has these"
+        self._partial = method.partial
+        self._under_way: PartUnderWay | None = None
+        self._began = 0  # after which step that did
 
     def after(self, step: int, steps: range) -> None:
-        """Averages a part where the method says so after the job's `step`, in the round of `steps`.
+        """What the method says about the job's `step`, in the round of `steps`: a part begins, or ends.
 
         Raises what `Collectives.result` does.
         """
-        partial = self._method.partial
-        assert partial is not None, "only such a method has these"
-        part = partial.part_after(step, steps, self._method.batches)
-        if part is None or self._collectives.world_size == 1:
+        if self._collectives.world_size == 1:
             return
         begun_s = time.perf_counter()
-        self._common.average(part, partial.parts, self._weight, self._summed)
+        if self._under_way is not None and step - self._began >= self._partial.late:
+            self._end()
+        part = self._partial.part_after(step, steps, self._method.batches)
+        if part is not None:
+            self._under_way = self._common.begin(part, self._partial.parts, self._weight, self._begin_sum)
+            self._began = step
+        if self._under_way is not None and (self._partial.late == 0 or step == steps[-1]):
+            self._end()
         self._traffic.exposed_s += time.perf_counter() - begun_s
 
-    def _summed(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of all ranks' flat values, each part by its owner, and what this rank left out of it."""
+    def _end(self) -> None:
+        assert self._under_way is not None, "a part travels"
+        self._under_way.end()
+        self._under_way = None
+
+    def _begin_sum(self, values: Tensor) -> OwnedSum:
         exchange = DirectExchange(self._collectives, self._traffic)
-        ranks = range(exchange.ranks)
-        under_way = OwnedSum(exchange, self._method, values.dtype, values, ranks, keeps=True)
-        total = under_way.total()
-        # What isn't finite has been told as such, and would come back each time.
-        return total, under_way.left_out().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        return OwnedSum(exchange, self._method, values.dtype, values, range(exchange.ranks), keeps=True)
