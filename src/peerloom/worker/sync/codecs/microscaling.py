@@ -14,13 +14,14 @@ import torch
 from peerloom.kit.codec_sizes import block_count, block_values
 from peerloom.kit.sync_method import MXFP4
 from peerloom.worker.sync.codecs.quantising import blocks_of
-from peerloom.worker.sync.codecs.shared_exponents import exponents_of, inverse_powers, powers_of
 
 _NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the three lower bits; the fourth is the sign
 _LARGEST_EXPONENT = 2  # of 4.0 and 6.0
 _LEAST = 2  # so that a quarter of the smallest scale has an inverse
 _QUARTERS, _ZERO = 4, 32  # all borders between numbers are whole quarters; values are from -8 to 8
 _MASK = 0x7F7F  # of two bytes below 128
+_NOT_A_NUMBER = 255  # as the byte of an exponent (E8M0)
+_BIAS, _MANTISSA_BITS = 127, 23  # of single precision
 
 
 class Microscaling:
@@ -28,8 +29,8 @@ class Microscaling:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(rows, block_values(MXFP4))
-        scales = exponents_of(blocks.abs(), _LARGEST_EXPONENT, _LEAST)
-        quarters = blocks * inverse_powers(scales, _QUARTERS)[:, :, None]
+        scales = _exponents_of(blocks.abs())
+        quarters = blocks * _inverse_powers(scales)[:, :, None]
         places = quarters.add_(_ZERO).to(torch.uint8)
         pairs = places.flatten(1).view(torch.int16).to(torch.int32) & _MASK
         content = _bytes_of_places(rows.device).index_select(0, pairs.flatten())
@@ -37,11 +38,29 @@ class Microscaling:
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
         count, size = block_count(MXFP4, length), block_values(MXFP4)
-        scales = powers_of(encoded[:, :count].to(torch.int32))
+        scales = _powers_of(encoded[:, :count].to(torch.int32))
         content = encoded[:, count:].flatten().to(torch.int32)
         pairs = _numbers_of_bytes(encoded.device).index_select(0, content)
         numbers = pairs.view(torch.float32).view(len(encoded), count, size)
         return (numbers * scales[:, :, None]).flatten(1)[:, :length]
+
+
+def _exponents_of(sizes: torch.Tensor) -> torch.Tensor:
+    """The exponents [n, b] of the scales of blocks whose values have such `sizes` [n, b, d]."""
+    exponents = sizes.amax(2).view(torch.int32) >> _MANTISSA_BITS
+    smaller = (exponents - _LARGEST_EXPONENT).clamp(min=_LEAST)
+    return torch.where(exponents == _NOT_A_NUMBER, _NOT_A_NUMBER, smaller)
+
+
+def _inverse_powers(exponents: torch.Tensor) -> torch.Tensor:
+    """How many quarters a value of 1 is, in units of these scales; 0 where the scale isn't finite."""
+    inverse = (2 * _BIAS + _QUARTERS.bit_length() - 1 - exponents).clamp(min=0)
+    return (inverse << _MANTISSA_BITS).view(torch.float32)
+
+
+def _powers_of(exponents: torch.Tensor) -> torch.Tensor:
+    powers = (exponents << _MANTISSA_BITS).view(torch.float32)
+    return torch.where(exponents == _NOT_A_NUMBER, torch.nan, powers)
 
 
 @functools.cache
