@@ -45,7 +45,7 @@ RECOVERY = Metric(
 COLLECTIVE_BYTES = Metric(
     "peerloom_trainer_collective_bytes_total",
     MetricKind.COUNTER,
-    "Bytes that workers handed to collectives in committed steps: what one tells, times the workers.",
+    "Bytes that workers sent to each other in committed steps: what one tells, times the workers.",
 )
 COMMIT_QUEUE = Metric(
     "peerloom_trainer_commit_queue_length", MetricKind.GAUGE, "Changes of jobs that wait to be written."

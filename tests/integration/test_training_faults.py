@@ -108,9 +108,9 @@ def test_a_killed_worker_costs_no_step_where_gradients_are_encoded(system: Embed
     assert spec.sync == "schedule=wfbp,topology=direct,codec=int8"
     assert {event.sync for event in formed} == {spec.sync}
     assert len(formed) >= 2
-    # 6,090 values in three parts of 8 blocks of 260 bytes, sent to two others twice; the loss has 4.
+    # 6,090 values in three parts, each with 8 scales of 4 bytes, sent to two others twice; the loss has 4.
     first = next(event for event in events if isinstance(event, StepCommitted))
-    assert (len(formed[0].workers), first.communicated_bytes) == (3, 2 * 2 * 8 * 260 + 2 * 4)
+    assert (len(formed[0].workers), first.communicated_bytes) == (3, 2 * 2 * (2030 + 8 * 4) + 2 * 4)
     ledger = job.status().ledger
     assert ledger is not None
     assert (ledger.is_exact, ledger.discarded_samples) == (True, 0)

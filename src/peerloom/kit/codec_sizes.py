@@ -4,19 +4,32 @@ Both sides of an exchange know a message's length by these, so no message carrie
 """
 
 import math
+from dataclasses import dataclass
 
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, TWO_BIT, SyncMethod
 
 SCALE_BYTES, VALUE_BYTES, PLACE_BYTES, HALF_BYTES = 4, 4, 4, 2
+_BITS_OF_BYTE = 8
 LEAST_SAVED_BYTES = 1400  # of a message: what saves less than a packet's payload saves no packet
-# Values that share a scale, and their bytes with it: smaller blocks fit their values better, and cost more.
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """So many values share scales of so many bytes, and have so many bits each."""
+
+    values: int
+    value_bits: int
+    scale_bytes: int
+
+
+# Smaller blocks fit their values better, and cost more.
 _BLOCKS = {
-    INT8: (256, 256 + SCALE_BYTES),
-    INT4: (256, 128 + SCALE_BYTES),
-    ONE_BIT: (256, 32 + SCALE_BYTES),
-    MXFP4: (32, 16 + 1),
-    TWO_BIT: (128, 32 + HALF_BYTES),
+    INT8: _Blocks(256, 8, SCALE_BYTES),
+    INT4: _Blocks(256, 4, SCALE_BYTES),
+    ONE_BIT: _Blocks(256, 1, SCALE_BYTES),
+    MXFP4: _Blocks(32, 4, 1),
+    TWO_BIT: _Blocks(128, 2, HALF_BYTES),
 }
 
 
@@ -27,12 +40,22 @@ def kept_values(ratio: float, values: int) -> int:
 
 def block_values(codec: str) -> int:
     """How many values share a scale."""
-    return _BLOCKS[codec][0]
+    return _BLOCKS[codec].values
 
 
 def block_count(codec: str, values: int) -> int:
-    """Blocks in a message of so many values, the last one filled up."""
+    """Blocks in a message of so many values; the last one may have fewer."""
     return -(-values // block_values(codec))
+
+
+def number_bytes(codec: str, values: int) -> int:
+    """Those of so many values without their scales."""
+    return -(-values * _BLOCKS[codec].value_bits // _BITS_OF_BYTE)
+
+
+def scale_bytes(codec: str, values: int) -> int:
+    """Those of the scales of so many values."""
+    return block_count(codec, values) * _BLOCKS[codec].scale_bytes
 
 
 def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> int:
@@ -48,7 +71,7 @@ def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTE
         return 2 * square_side(values) * method.low_rank * value_bytes
     if method.codec == TOP_K:
         return kept_values(method.ratio, values) * (VALUE_BYTES + PLACE_BYTES)
-    return block_count(method.codec, values) * _BLOCKS[method.codec][1]
+    return scale_bytes(method.codec, values) + number_bytes(method.codec, values)
 
 
 def is_worth_encoding(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> bool:

@@ -658,7 +658,7 @@ class JobResult(_message.Message):
     communication_s_per_step: _builtins.float
     """Mean seconds a step waited for communication that computing did not hide."""
     communicated_bytes: _builtins.int
-    """Bytes that one worker handed to the collectives in all."""
+    """Bytes that one worker sent to others in all."""
     @_builtins.property
     def model(self) -> _artifact_pb2.Artifact:
         """The final parameters, safetensors, kept by the trainer."""
@@ -2441,7 +2441,7 @@ class StepProgress(_message.Message):
     communication_s: _builtins.float
     """Seconds of it waiting for communication that computing did not hide."""
     communicated_bytes: _builtins.int
-    """Bytes that one worker handed to the collectives in this step."""
+    """Bytes that one worker sent to others in this step."""
     first_sample: _builtins.int
     """Position of the step's first sample in the epoch's order, from 0; the others follow it."""
     generation: _builtins.int
@@ -3696,7 +3696,7 @@ class WorkerFinished(_message.Message):
     communication_s_per_step: _builtins.float
     """Mean seconds a step waited for communication."""
     communicated_bytes: _builtins.int
-    """Bytes that it handed to the collectives in all."""
+    """Bytes that it sent to others in all."""
     training_gflops: _builtins.float
     """What its slot did while it computed, in 1e9 floating-point operations a second; 0: can't be told."""
     audits: _builtins.int

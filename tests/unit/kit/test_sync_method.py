@@ -241,13 +241,13 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
     assert why_not_nccl(SyncMethod(topology="direct"), robust="krum") == ""
 
 
-# 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers. Of mxfp4
-# they are 32 blocks of 32, with 1 byte and 16; of 2bit 8 blocks of 128, with 2 bytes and 32.
+# 1,000 values are 4 blocks of 256 or fewer: each has a scale of 4 bytes, and 8, 4 or 1 bits a value. Of mxfp4
+# they are 32 blocks of 32, with 1 byte and 4 bits; of 2bit 8 blocks of 128, with 2 bytes and 2 bits.
 @pytest.mark.parametrize(
     ("codec", "length"),
     [
         *[("none", 4000), ("fp16", 2000), ("bf16", 2000)],
-        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("2bit", 272), ("1bit", 144)],
+        *[("int8", 1016), ("int4", 516), ("mxfp4", 532), ("2bit", 266), ("1bit", 141)],
     ],
 )
 def test_the_length_of_a_message_is_known_before(codec: str, length: int) -> None:

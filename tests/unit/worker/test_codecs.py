@@ -89,22 +89,35 @@ def test_mxfp4_holds_for_values_of_any_size(size: float) -> None:
 
 
 def test_two_bits_tell_signs_and_one_of_two_sizes() -> None:
-    """The root of (36 + 20 + 8 + 0) / 4 is 4, the border 3.9264, and the sizes 1.8112 and 6.04."""
+    """The root of (36 + 20 + 8 + 0) / 4 is 4, the border 3.9264, and the sizes 1.8112 and 6.04.
+
+    Of 1.51 x 4 there are four bits behind the first: 6; the other is five steps of 0.06 times that.
+    """
     row = [6.0, -math.sqrt(20), math.sqrt(8), 0.0]
-    assert there_and_back("2bit", row)[0] == pytest.approx([6.04, -6.04, 1.8112, 1.8112])
+    assert there_and_back("2bit", row)[0] == pytest.approx([6.0, -6.0, 1.8, 1.8])
 
 
-def test_two_bits_put_four_numbers_into_a_byte_behind_the_scales() -> None:
-    """From the last: 01, 01, 10 and 11; 4 is bf16's 0x4080. What fills a block up isn't below 0."""
+def test_two_bits_put_four_numbers_into_a_byte_behind_the_sizes() -> None:
+    """6 is 2^2 x 1.1000, so 0 10000001 1000; behind it 5 steps. From the last number: 01, 01, 10 and 11."""
     encoded = CODECS["2bit"].encode(torch.tensor([[6.0, -math.sqrt(20), math.sqrt(8), 0.0]]))
-    assert encoded[0].tolist() == [0x80, 0x40, 0b01011011, *[0b01010101] * 31]
+    assert encoded[0].tolist() == [0b1000_0101, 0b10000001, 0b01011011]
 
 
-def test_two_bits_take_a_whole_block_by_itself() -> None:
-    """One value of 128 is as much as can lie in few: sqrt(128) in units of the root mean square."""
-    came = there_and_back("2bit", [128.0, *[0.0] * 127])[0]
-    assert came[0] == pytest.approx(1.51 * 128 / math.sqrt(128), rel=2**-8)
-    assert came[1] == pytest.approx(0.4528 * 128 / math.sqrt(128), rel=2**-8)
+def test_two_bits_tell_a_block_with_few_large_values_by_sizes_of_its_own() -> None:
+    """1.51 times the root mean square is 17 for one value of 128, and would leave out three quarters of it.
+
+    12 is the mean of 8 and 16, and a hundredth of it nearer to nothing than to a step.
+    """
+    assert there_and_back("2bit", [128.0, *[0.0] * 127]) == [[128.0, *[0.0] * 127]]
+    row = [8.0, -16.0, *[0.12, -0.12] * 63]
+    assert there_and_back("2bit", row)[0][:2] == [12.0, -12.0]
+    assert not any(there_and_back("2bit", row)[0][2:])
+
+
+def test_two_bits_take_no_more_for_a_last_block_of_few_values() -> None:
+    """What fills it up doesn't count: all five are 3, so the larger size is 3."""
+    row = [1.0] * 128 + [-3.0] * 5
+    assert there_and_back("2bit", row) == [row]
 
 
 def test_signs_have_the_mean_size_of_their_block() -> None:

@@ -114,10 +114,9 @@ class JobResult(ShownInNotebooks):
     """How a job ended and what it left.
 
     All but `job_id`, `state` and `reason` may be None: a job that ended badly leaves no model. `model_path`
-    is on the trainer's machine. Times are in seconds; `communicated_bytes` is what one worker handed to the
-    collectives in all. A step is a batch, or a round of them where the job's `sync` has a period.
-    `exit_status` is a script's: 0, or that of the process that failed first, minus the signal for one that
-    was killed.
+    is on the trainer's machine. Times are in seconds; `communicated_bytes` is what one worker sent to others
+    in all. A step is a batch, or a round of them where the job's `sync` has a period. `exit_status` is a
+    script's: 0, or that of the process that failed first, minus the signal for one that was killed.
     """
 
     job_id: str

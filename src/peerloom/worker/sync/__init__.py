@@ -25,10 +25,17 @@ TensorFuture = torch.futures.Future[torch.Tensor | str]
 
 @dataclass
 class SyncTraffic:
-    """What communication costs, summed up since the start: bytes, and seconds that computing did not hide."""
+    """What communication costs, summed up since the start.
+
+    Bytes that this rank sends to others, and seconds that computing did not hide.
+    """
 
     bytes: int = 0
     exposed_s: float = 0.0
+
+    def add_all_reduce(self, summed_bytes: int, ranks: int) -> None:
+        """Counts a ring's: each of n ranks sends all of n parts but one to its next, twice."""
+        self.bytes += 2 * (ranks - 1) * summed_bytes // ranks
 
     def add(self, other: "SyncTraffic") -> None:
         """Counts what another communication has cost, too."""

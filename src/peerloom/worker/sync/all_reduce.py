@@ -33,7 +33,7 @@ class AllReduce:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         mean = float(self._collectives.result(summed))  # on a GPU this waits for the backward pass too
         self.traffic.exposed_s += time.perf_counter() - self._last_bucket_s
-        self.traffic.bytes += total.element_size()
+        self.traffic.add_all_reduce(total.nbytes, self._collectives.world_size)
         return mean
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class AllReduce:
     def _sum_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         self._residuals.settle(bucket)
         tensor = bucket.buffer()
-        self.traffic.bytes += tensor.numel() * tensor.element_size()
+        self.traffic.add_all_reduce(tensor.nbytes, self._collectives.world_size)
         self._last_bucket_s = time.perf_counter()
         summed = self._collectives.follow(dist.all_reduce(tensor, async_op=True))
         # DDP wants this annotation; where the future holds a reason instead, DDP raises RuntimeError with it.

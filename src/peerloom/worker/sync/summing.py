@@ -82,7 +82,7 @@ class RingSumming:
         return float(self._collectives.result(self._loss))
 
     def _begin(self, sent: torch.Tensor) -> TensorFuture:
-        self._traffic.bytes += sent.nbytes
+        self._traffic.add_all_reduce(sent.nbytes, self._collectives.world_size)
         return self._collectives.follow(dist.all_reduce(sent, async_op=True))
 
 

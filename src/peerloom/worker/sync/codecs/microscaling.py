@@ -11,9 +11,8 @@ import functools
 
 import torch
 
-from peerloom.kit.codec_sizes import block_count, block_values
 from peerloom.kit.sync_method import MXFP4
-from peerloom.worker.sync.codecs.quantising import blocks_of
+from peerloom.worker.sync.codecs.value_blocks import blocks_of, divided, joined, scaled
 
 _NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the three lower bits; the fourth is the sign
 _LARGEST_EXPONENT = 2  # of 4.0 and 6.0
@@ -28,21 +27,18 @@ class Microscaling:
     """mxfp4: none is off by over a quarter of its block's largest value, and small ones by far less."""
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
-        blocks = blocks_of(rows, block_values(MXFP4))
+        blocks = blocks_of(MXFP4, rows)
         scales = _exponents_of(blocks.abs())
         quarters = blocks * _inverse_powers(scales)[:, :, None]
         places = quarters.add_(_ZERO).to(torch.uint8)
         pairs = places.flatten(1).view(torch.int16).to(torch.int32) & _MASK
         content = _bytes_of_places(rows.device).index_select(0, pairs.flatten())
-        return torch.cat([scales.to(torch.uint8), content.view(len(rows), -1)], 1)
+        return joined(MXFP4, scales.to(torch.uint8), content.view(len(rows), -1), rows.shape[1])
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
-        count, size = block_count(MXFP4, length), block_values(MXFP4)
-        scales = _powers_of(encoded[:, :count].to(torch.int32))
-        content = encoded[:, count:].flatten().to(torch.int32)
-        pairs = _numbers_of_bytes(encoded.device).index_select(0, content)
-        numbers = pairs.view(torch.float32).view(len(encoded), count, size)
-        return (numbers * scales[:, :, None]).flatten(1)[:, :length]
+        exponents, content = divided(MXFP4, encoded, length, torch.uint8)
+        pairs = _numbers_of_bytes(encoded.device).index_select(0, content.flatten().to(torch.int32))
+        return scaled(_powers_of(exponents.to(torch.int32)), pairs.view(torch.float32), length)
 
 
 def _exponents_of(sizes: torch.Tensor) -> torch.Tensor:

@@ -1,45 +1,83 @@
-"""Values as a sign and one of two sizes, in units of their block's root mean square; four in a byte.
+"""Values as a sign and one of two sizes, which their block's values share; four in a byte.
 
 The sizes, and what lies between them, leave out the least of values that are as of a normal distribution
-(Max, IRE Transactions on Information Theory, 1960). Scales are in bf16, before all numbers. What is left out
-is kept by whoever encodes. Of a block whose squares add up to nothing finite the scale is NaN.
+(Max, IRE Transactions on Information Theory, 1960). Of a block that is far from one, as where few of its
+values are large, they are the means of its own large and small values: fixed ones would leave out nearly all.
+Both share two bytes, before all numbers: the larger one has four bits after its first, the smaller one is a
+number of steps of it. What is left out is kept by whoever encodes. Of a block whose squares add up to nothing
+finite both are NaN.
 """
 
 import functools
 
 import torch
 
-from peerloom.kit.codec_sizes import HALF_BYTES, block_count, block_values
 from peerloom.kit.sync_method import TWO_BIT
-from peerloom.worker.sync.codecs.quantising import blocks_of, known_scales, scaled, value_counts
+from peerloom.worker.sync.codecs.value_blocks import blocks_of, divided, joined, known_scales, value_counts
 
-_SMALL, _BORDER, _LARGE = 0.4528, 0.9816, 1.510
-_NUMBERS = (-_SMALL, _SMALL, -_LARGE, _LARGE)  # by two bits: whether it is large, and whether above 0
 _OF_BYTE = 4
+_SMALL, _BORDER, _LARGE = 0.4528, 0.9816, 1.510  # in units of the root mean square
+_LEFT_OUT = 0.25  # of the squares, at most, by these; of normal values it is 0.1175
+_STEP, _STEP_BITS = 0.06, 4  # of the larger size, as five are the usual smaller one; at most 15
+_ROUNDED_BITS = 19  # the lower ones of a single precision, which the larger one goes without
 
 
 class TwoBits:
     """2bit: in blocks of 128 what is left out never has more squares than what was to be sent."""
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
-        blocks = blocks_of(rows, block_values(TWO_BIT))
-        counts = value_counts(blocks, rows.shape[1])
-        scales = torch.linalg.vector_norm(blocks, dim=2) / counts.sqrt()
-        large = blocks.abs() > (_BORDER * scales)[:, :, None]
-        numbers = large.view(torch.uint8) << 1 | (blocks >= 0).view(torch.uint8)
+        blocks = blocks_of(TWO_BIT, rows)
+        lengths, counts = blocks.abs(), value_counts(blocks, rows.shape[1])
+        usual = torch.linalg.vector_norm(blocks, dim=2) / counts.sqrt()
+        is_large = lengths > (_BORDER * usual)[:, :, None]
+        large, small = _sizes_of(lengths, is_large, counts, usual)
+        numbers = is_large.view(torch.uint8) << 1 | (blocks >= 0).view(torch.uint8)
         fours = numbers.view(len(rows), -1, _OF_BYTE)
         content = fours[:, :, 0] | fours[:, :, 1] << 2 | fours[:, :, 2] << 4 | fours[:, :, 3] << 6
-        return torch.cat([known_scales(scales).bfloat16().view(torch.uint8), content], 1)
+        return joined(TWO_BIT, _packed(known_scales(large), small), content, rows.shape[1])
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
-        scale_bytes = HALF_BYTES * block_count(TWO_BIT, length)
-        scales = encoded[:, :scale_bytes].contiguous().view(torch.bfloat16).float()
-        content = encoded[:, scale_bytes:].flatten().to(torch.int32)
-        return scaled(scales, _numbers_of_bytes(encoded.device).index_select(0, content), length)
+        packed, content = divided(TWO_BIT, encoded, length, torch.int16)
+        large, small = _unpacked(packed)
+        signs, signs_of_large = _signs_of_bytes(encoded.device)
+        places, blocks = content.flatten().to(torch.int32), (*packed.shape, -1)
+        found = signs.index_select(0, places).view(blocks) * small[:, :, None]
+        found += signs_of_large.index_select(0, places).view(blocks) * (large - small)[:, :, None]
+        return found.flatten(1)[:, :length]
+
+
+def _sizes_of(
+    lengths: torch.Tensor, is_large: torch.Tensor, counts: torch.Tensor, usual: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both sizes [n, b], by blocks' absolute values [n, b, size] and by their root mean squares [n, b]."""
+    large_counts, large_sums = is_large.sum(2), (lengths * is_large).sum(2)
+    small_counts, small_sums = counts - large_counts, lengths.sum(2) - large_sums
+    large, small = _LARGE * usual, _SMALL * usual
+    told = large * (2 * large_sums - large * large_counts) + small * (2 * small_sums - small * small_counts)
+    is_usual = told >= (1 - _LEFT_OUT) * counts * usual.square()
+    own_small = small_sums / small_counts
+    own_large = torch.where(large_counts > 0, large_sums / large_counts, own_small)
+    return torch.where(is_usual, large, own_large), torch.where(is_usual, small, own_small)
+
+
+def _packed(large: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
+    """Both sizes as one number of 16 bits; the larger one has a sign that isn't needed."""
+    kept = (large.view(torch.int32) + (1 << _ROUNDED_BITS - 1)) >> _ROUNDED_BITS
+    steps = small / (kept << _ROUNDED_BITS).view(torch.float32) / _STEP
+    known = steps.nan_to_num(0.0, 0.0, 0.0).round().clamp(max=(1 << _STEP_BITS) - 1)
+    return (kept << _STEP_BITS | known.to(torch.int32)).to(torch.int16)
+
+
+def _unpacked(packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = packed.to(torch.int32)
+    kept = numbers >> _STEP_BITS & (1 << 16 - _STEP_BITS) - 1
+    large = (kept << _ROUNDED_BITS).view(torch.float32)
+    return large, large * (numbers & (1 << _STEP_BITS) - 1) * _STEP
 
 
 @functools.cache
-def _numbers_of_bytes(device: torch.device) -> torch.Tensor:
-    """The four numbers of each byte [256, 4], the first in the lowest bits."""
+def _signs_of_bytes(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each byte's four numbers [256, 4] the signs, the first in the lowest bits; then 0 for small ones."""
     codes = torch.arange(256)[:, None] >> torch.arange(0, 8, 2) & 3
-    return torch.tensor(_NUMBERS)[codes].to(device)
+    signs = torch.where(codes & 1 > 0, 1.0, -1.0)
+    return signs.to(device), (signs * (codes >> 1)).to(device)
