@@ -6,12 +6,10 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from peerloom.kit.averaged_parts import CHUNK_VALUES
 from peerloom.worker.sync.bucket_layout import Gradients
-from peerloom.worker.sync.codecs.casting import wide
 from peerloom.worker.sync.owned_sum import OwnedSum
+from peerloom.worker.sync.parameter_chunks import ParameterChunks
 
 _AnyTensor = TypeVar("_AnyTensor", bound=Tensor)
 BeginSum = Callable[[Tensor], OwnedSum]  # of all ranks' flat values
@@ -37,29 +35,29 @@ class CommonValues:
         """
         chosen, travelling = slice(part, None, parts), []
         for kind in self._kinds:
-            now = _chunks(kind.parameters)[chosen].clone()
+            now = kind.chunks.read(part, parts)
             if not len(now):
                 continue
             change = (kind.start[chosen] - kind.moved[chosen] - now).mul_(weight).add_(kind.left_out[chosen])
             travelling.append((kind, now, begin_sum(change.flatten())))
-        return PartUnderWay(chosen, travelling)
+        return PartUnderWay(part, parts, travelling)
 
     @torch.no_grad()
     def changes(self, weight: float) -> list[Tensor]:
         """This rank's part of the mean change since then, by parameter; these are where they began again."""
         found: dict[Tensor, Tensor] = {}
         for kind in self._kinds:
-            change = (kind.start - kind.moved - _chunks(kind.parameters)).mul_(weight)
+            change = (kind.start - kind.moved - kind.chunks.read()).mul_(weight)
             change += kind.left_out - kind.owed
-            found.update(kind.divided(change))
-            kind.put(kind.start)
+            found.update(kind.chunks.divided(change))
+            kind.chunks.write(kind.start)
         return [found[parameter].to(parameter.dtype) for parameter in self._parameters]
 
     @torch.no_grad()
     def add_moved(self) -> None:
         """Adds what all have moved on by to the sums of changes, which stand in `.grad`."""
         for kind in self._kinds:
-            for parameter, moved in kind.divided(kind.moved):
+            for parameter, moved in kind.chunks.divided(kind.moved):
                 assert parameter.grad is not None, "all of them have been exchanged"
                 parameter.grad += moved.to(parameter.grad.dtype)
 
@@ -68,49 +66,34 @@ class CommonValues:
 class PartUnderWay:
     """Chunks that travel: of each precision their values when that began, and the sum."""
 
-    _chosen: slice
+    _part: int
+    _parts: int
     _travelling: list[tuple["_Kind", Tensor, OwnedSum]]
 
     @torch.no_grad()
     def end(self) -> None:
         """Gives them the ranks' mean, and what this rank has changed meanwhile. Raises what the sum does."""
+        chosen = slice(self._part, None, self._parts)
         for kind, before, under_way in self._travelling:
-            moved, total = kind.moved[self._chosen], under_way.total()
+            moved, total = kind.moved[chosen], under_way.total()
             moved += total.view_as(moved)
             # What isn't finite has been told as such, and would come back each time.
             rest = under_way.left_out().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-            kind.left_out[self._chosen] = rest.view_as(moved)
-            now = _chunks(kind.parameters)
+            kind.left_out[chosen] = rest.view_as(moved)
             # In this order all have the same bits where nothing has changed meanwhile: the difference is 0.
-            changed = now[self._chosen] - before
-            now[self._chosen] = kind.start[self._chosen] - moved + changed
-            kind.put(now)
+            changed = kind.chunks.read(self._part, self._parts) - before
+            kind.chunks.write(kind.start[chosen] - moved + changed, self._part, self._parts)
 
 
 class _Kind:
-    """Parameters of one precision; a chunk of values each row, the last one filled up with zeros."""
+    """Parameters of one precision; all else is by their chunks."""
 
     def __init__(self, parameters: Sequence[Tensor], owed: Gradients) -> None:
-        self.parameters = parameters
-        self.start = _chunks(parameters)
+        self.chunks = ParameterChunks(parameters)
+        self.start = self.chunks.read()
         self.moved = torch.zeros_like(self.start)
-        self.owed = _chunks([owed.get(each, torch.zeros_like(each)) for each in parameters])
+        self.owed = ParameterChunks([owed.get(each, torch.zeros_like(each)) for each in parameters]).read()
         self.left_out = self.owed.clone()
-
-    def divided(self, chunks: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        sizes = [each.numel() for each in self.parameters]
-        values = torch.split(chunks.flatten()[: sum(sizes)], sizes)
-        for parameter, own in zip(self.parameters, values, strict=True):
-            yield parameter, own.view_as(parameter)
-
-    def put(self, chunks: Tensor) -> None:
-        for parameter, values in self.divided(chunks):
-            parameter.copy_(values)
-
-
-def _chunks(parameters: Sequence[Tensor]) -> Tensor:
-    flat = wide(torch.cat([each.detach().flatten() for each in parameters]))
-    return pad(flat, (0, -len(flat) % CHUNK_VALUES)).view(-1, CHUNK_VALUES)
 
 
 def alike_of(parameters: Sequence[_AnyTensor]) -> Iterator[list[_AnyTensor]]:
