@@ -58,7 +58,7 @@ CHOICES: dict[str, dict[str, str]] = {
         INT8: "8 bits a value and a scale a block, with error feedback",
         INT4: "4 bits a value and a scale a block, with error feedback",
         MXFP4: "4-bit floats and a scale for each 32, with error feedback",
-        TWO_BIT: "signs times one of two sizes, a scale for each 128, with error feedback",
+        TWO_BIT: "signs times one of two sizes for each 128, with error feedback",
         ONE_BIT: "signs and a scale a block, with error feedback",
         f"{TOP_K}:RATIO": "the largest values of each part, with error feedback",
         **RANK_CHOICES,
