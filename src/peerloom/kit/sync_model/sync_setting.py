@@ -28,7 +28,7 @@ USUAL_CODEC_SPEEDS: Mapping[str, CodecSpeed] = MappingProxyType(
         INT8: CodecSpeed(8.4e-9, 0.8e-9),
         INT4: CodecSpeed(6.2e-9, 1.8e-9),
         MXFP4: CodecSpeed(6.2e-9, 1.8e-9),
-        TWO_BIT: CodecSpeed(7.7e-9, 2.6e-9),
+        TWO_BIT: CodecSpeed(13e-9, 4.3e-9),
         ONE_BIT: CodecSpeed(8.6e-9, 4.7e-9),
         TOP_K: CodecSpeed(11e-9, 0.4e-9),
         POWER_SGD: CodecSpeed(0.7e-9, 0.3e-9),

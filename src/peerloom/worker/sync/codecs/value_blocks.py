@@ -40,7 +40,8 @@ def divided(
     # A copy: a row of an odd length can't be seen as one of longer numbers.
     scales = encoded[:, :end].clone(memory_format=torch.contiguous_format).view(kind)
     whole = number_bytes(codec, block_count(codec, length) * block_values(codec))
-    return scales, pad(encoded[:, end:], (0, end + whole - encoded.shape[1]))
+    missing = end + whole - encoded.shape[1]
+    return scales, pad(encoded[:, end:], (0, missing)) if missing else encoded[:, end:].contiguous()
 
 
 def scaled(scales: torch.Tensor, numbers: torch.Tensor, length: int) -> torch.Tensor:
