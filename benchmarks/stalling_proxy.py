@@ -23,8 +23,15 @@ class StallingProxy:
         self._thread = threading.Thread(target=self._loop.run_forever)
 
     def stall(self) -> None:
-        """From now on nothing passes, in old connections and in new ones."""
-        self._loop.call_soon_threadsafe(self._may_pass.clear)
+        """Once it returns nothing passes, in old connections and in new ones."""
+        is_done = threading.Event()
+
+        def stall() -> None:
+            self._may_pass.clear()
+            is_done.set()
+
+        self._loop.call_soon_threadsafe(stall)
+        is_done.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)

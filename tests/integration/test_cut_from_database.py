@@ -5,10 +5,14 @@ an agent that beats all the time. The standby leads, hears the agent, and has de
 whole system with a job, whose selector and then whose trainer is cut off while a worker is killed.
 """
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from conftest import StartService
@@ -19,6 +23,7 @@ from replicated_system import Followed, ReplicatedSystem
 from benchmarks.new_database import by_proxy
 from peerloom import Client
 from peerloom.embedded.health import Prober
+from peerloom.kit.database import connect_database
 from peerloom.v1.registry_pb2 import NodeState
 
 LIMIT_S = 120.0
@@ -61,6 +66,34 @@ def test_a_registry_cut_from_its_database_lets_go_and_no_node_dies(
             ended = connection.scalar(sa.text("SELECT count(*) FROM sessions WHERE end_s IS NOT NULL"))
         engine.dispose()
     assert ended == 0, "its first session goes on: it was never declared dead"
+
+
+def test_a_connection_that_hangs_while_it_is_set_up_is_broken_off_too(tmp_path: Path) -> None:
+    """A process would wait for it as long as the network keeps the connection, and its end with it."""
+    is_stalled = threading.Event()
+
+    def stall(connection: Any, _: object) -> None:
+        proxy.stall()
+        is_stalled.set()
+        connection.execute("SELECT 1")
+
+    def read() -> None:
+        with database.read():
+            raise AssertionError("nothing answers")
+
+    # The pool is the last to end: what hangs in it ends with the proxy at the latest.
+    with (
+        ThreadPoolExecutor(1) as pool,
+        new_database("postgresql", tmp_path) as url,
+        by_proxy(url) as (proxy, cut_off),
+    ):
+        database = connect_database(cut_off, "tester")
+        database.engine.dispose()
+        sa.event.listen(database.engine, "connect", stall)
+        hanging = pool.submit(read)
+        assert is_stalled.wait(LIMIT_S)
+        database.let_go()
+        assert isinstance(hanging.exception(LIMIT_S), psycopg.OperationalError | sa.exc.OperationalError)
 
 
 def test_a_selector_and_a_trainer_cut_from_their_database_are_followed_by_their_standbys(

@@ -154,11 +154,12 @@ def connect_database(url: str, service: str) -> Database:
     opened or written, FailedPreconditionError when another program's tables are in the way.
     """
     engine = create_engine(url, service)
+    database = Database(engine, service)  # before the first connection, which it is to know
     with _opening(engine):
         if engine.dialect.name == "sqlite":
             Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
         create_leases(engine)
-    return Database(engine, service)
+    return database
 
 
 @contextmanager

@@ -17,7 +17,8 @@ class OpenConnections:
         self._lock = threading.Lock()
         self._open: list[Any] = []
         if engine.dialect.name == "postgresql":
-            event.listen(engine, "checkout", self._keep)
+            # Before all else that is done with a new one, which asks the server: that may hang, too.
+            event.listen(engine, "connect", self._keep, insert=True)
 
     def break_off(self) -> None:
         """Whoever waits for an answer over one of them is told that the connection has ended."""
@@ -31,7 +32,6 @@ class OpenConnections:
             ):
                 ours.shutdown(socket.SHUT_RDWR)
 
-    def _keep(self, connection: Any, _: object, __: object) -> None:
+    def _keep(self, connection: Any, _: object) -> None:
         with self._lock:
-            if connection not in self._open:
-                self._open = [known for known in self._open if not known.closed] + [connection]
+            self._open = [known for known in self._open if not known.closed] + [connection]
