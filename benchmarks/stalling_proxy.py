@@ -24,14 +24,10 @@ class StallingProxy:
 
     def stall(self) -> None:
         """Once it returns nothing passes, in old connections and in new ones."""
-        is_done = threading.Event()
+        asyncio.run_coroutine_threadsafe(self._stall(), self._loop).result(60.0)
 
-        def stall() -> None:
-            self._may_pass.clear()
-            is_done.set()
-
-        self._loop.call_soon_threadsafe(stall)
-        is_done.wait()
+    async def _stall(self) -> None:
+        self._may_pass.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)

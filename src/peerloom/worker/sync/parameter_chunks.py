@@ -34,7 +34,7 @@ class ParameterChunks:
         """Gives the parameters these values [n, CHUNK_VALUES]."""
         for parameter, flat, pieces in self._places(part, parts):
             for values, rows, columns in pieces:
-                values.copy_(chunks[rows, columns].view_as(values))
+                values.copy_(chunks[rows, columns])
             if flat.data_ptr() != parameter.data_ptr():  # its values don't lie one after the other
                 parameter.copy_(flat.view_as(parameter))
 

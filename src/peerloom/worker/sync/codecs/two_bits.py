@@ -17,7 +17,8 @@ from peerloom.worker.sync.codecs.value_blocks import blocks_of, divided, joined,
 
 _SMALL, _BORDER, _LARGE = 0.4528, 0.9816, 1.510  # in units of the root mean square
 _LEFT_OUT = 0.25  # of the squares, at most, by these; of normal values it is 0.1175
-_STEP, _STEP_BITS = 0.06, 4  # of the larger size, as five are the usual smaller one; at most 15
+_STEP = 0.06  # of the larger size, as five are the usual smaller one
+_STEP_BITS, _MOST_STEPS = 4, 15
 _ROUNDED_BITS = 19  # the lower ones of a single precision, which the larger one goes without
 
 
@@ -26,14 +27,11 @@ class TwoBits:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(TWO_BIT, rows)
-        lengths, counts = blocks.abs(), value_counts(blocks, rows.shape[1])
-        usual = torch.linalg.vector_norm(blocks, dim=2) / counts.sqrt()
-        is_large = (lengths > (_BORDER * usual)[:, :, None]).view(torch.uint8)
-        large, small = _sizes_of(lengths, is_large.sum(2, dtype=torch.int32), counts, usual)
+        is_large, large, small = _sizes_of(blocks, value_counts(blocks, rows.shape[1]))
         numbers = is_large + is_large + (blocks >= 0).view(torch.uint8)
-        pairs = numbers.flatten(1).view(torch.int32)  # four of them, the first in the lowest byte
-        pairs |= pairs >> 6
-        content = (pairs | pairs >> 12).to(torch.uint8)
+        fours = numbers.flatten(1).view(torch.int32)  # the first in the lowest byte
+        fours |= fours >> 6
+        content = (fours | fours >> 12).to(torch.uint8)
         return joined(TWO_BIT, _packed(known_scales(large), small), content, rows.shape[1])
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
@@ -47,11 +45,12 @@ class TwoBits:
         return found.flatten(1)[:, :length]
 
 
-def _sizes_of(
-    lengths: torch.Tensor, large_counts: torch.Tensor, counts: torch.Tensor, usual: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both sizes [n, b], by blocks' absolute values [n, b, size] and by their root mean squares [n, b]."""
+def _sizes_of(blocks: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Which values are large [n, b, size], uint8, and both sizes [n, b]; `counts` [b] are of a block."""
+    lengths, usual = blocks.abs(), torch.linalg.vector_norm(blocks, dim=2) / counts.sqrt()
     borders = _BORDER * usual
+    is_large = (lengths > borders[:, :, None]).view(torch.uint8)
+    large_counts = is_large.sum(2, dtype=torch.int32)
     large_sums = torch.relu(lengths - borders[:, :, None]).sum(2) + borders * large_counts
     small_counts, small_sums = counts - large_counts, lengths.sum(2) - large_sums
     large, small = _LARGE * usual, _SMALL * usual
@@ -59,14 +58,14 @@ def _sizes_of(
     is_usual = told >= (1 - _LEFT_OUT) * counts * usual.square()
     own_small = small_sums / small_counts
     own_large = torch.where(large_counts > 0, large_sums / large_counts, own_small)
-    return torch.where(is_usual, large, own_large), torch.where(is_usual, small, own_small)
+    return is_large, torch.where(is_usual, large, own_large), torch.where(is_usual, small, own_small)
 
 
 def _packed(large: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
     """Both sizes as one number of 16 bits; the larger one has a sign that isn't needed."""
     kept = (large.view(torch.int32) + (1 << _ROUNDED_BITS - 1)) >> _ROUNDED_BITS
     steps = small / (kept << _ROUNDED_BITS).view(torch.float32) / _STEP
-    known = steps.nan_to_num(0.0, 0.0, 0.0).round().clamp(max=(1 << _STEP_BITS) - 1)
+    known = steps.nan_to_num(0.0, 0.0, 0.0).round().clamp(max=_MOST_STEPS)
     return (kept << _STEP_BITS | known.to(torch.int32)).to(torch.int16)
 
 
@@ -74,7 +73,7 @@ def _unpacked(packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     numbers = packed.to(torch.int32)
     kept = numbers >> _STEP_BITS & (1 << 16 - _STEP_BITS) - 1
     large = (kept << _ROUNDED_BITS).view(torch.float32)
-    return large, large * (numbers & (1 << _STEP_BITS) - 1) * _STEP
+    return large, large * (numbers & _MOST_STEPS) * _STEP
 
 
 @functools.cache
