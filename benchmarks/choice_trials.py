@@ -1,9 +1,11 @@
 """All that is measured in a cell of `choice`, asked from inside its testbed.
 
-`python -m benchmarks.choice_trials {"cell": TITLE}` runs the ways that differ there as jobs of the task
-"emulated", one after the other, and then a job by `--sync auto`: it prints milliseconds a step, which method
-auto used for the most of its last seconds, and what it had predicted for that one. That job would be a long
-one, and is cancelled then: auto tries more where there is time to come.
+`python -m benchmarks.choice_trials {"cell": TITLE}` runs a job of the task "emulated" by `--sync auto`, and
+then jobs by what it chose and by the ways that differ there, one after the other: it prints which method auto
+used for the most of its last seconds, what it had predicted for that one, and milliseconds a step. Auto's job
+would be a long one, and is cancelled then: auto tries more where there is time to come.
+
+A way that is slower than the fastest so far by half is out of the race: its job ends after few steps.
 
 Of so many times the least is partly luck. So where others come close to auto's way these run again with it,
 in turn, and those times alone are compared.
@@ -27,6 +29,7 @@ LOOK_S, LAST_S = 60.0, 20.0  # how long auto is watched, and how much of that co
 LEFT_S = 600.0  # of its job, at least
 TARGET_MS, LEAST_COMMITS, MOST_COMMITS, WARM_UP = 2000, 6, 80, 2
 RIVALS, CLOSE, AGAIN = 2, 1.15, 3
+HOPELESS = 1.5  # times the fastest
 Times = dict[str, list[float]]
 
 
@@ -48,11 +51,13 @@ def main() -> None:
 
 
 def measured(client: Client, cell: ChoiceCell) -> Trials:
-    """Each way once, then auto's job, its way if it is another one, and what comes close to that again."""
-    times: Times = {str(parse_sync("sync", way)): [_step_ms(client, cell, way)] for way in ways_of(cell)}
+    """Auto's job, its way and then each other one once, and what comes close to auto's again."""
     chosen, predicted_ms = _chosen_by(client, cell)
-    if chosen not in times:
-        times[chosen] = [_step_ms(client, cell, chosen)]
+    times: Times = {chosen: [_step_ms(client, cell, chosen)]}
+    for method in (str(parse_sync("sync", way)) for way in ways_of(cell)):
+        if method not in times:
+            fastest_ms = min(median(taken) for taken in times.values())
+            times[method] = [_step_ms(client, cell, method, HOPELESS * fastest_ms)]
     found = Trials(chosen, predicted_ms, times)
     contenders = close_to(chosen, times)
     for _ in range(AGAIN if contenders else 0):
@@ -74,8 +79,8 @@ def job_of(cell: ChoiceCell, method: str) -> dict[str, Any]:
     return {"settings": settings, "arguments": arguments, "warm_up": WARM_UP}
 
 
-def _step_ms(client: Client, cell: ChoiceCell, method: str) -> float:
-    return job_ms(client, job_of(cell, method))
+def _step_ms(client: Client, cell: ChoiceCell, method: str, at_most_ms: float = float("inf")) -> float:
+    return job_ms(client, job_of(cell, method), at_most_ms)
 
 
 def longest_used(changes: Sequence[tuple[float, str]], from_s: float, until_s: float) -> str:

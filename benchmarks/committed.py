@@ -10,19 +10,26 @@ from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, Step
 
 
 def committed_steps(
-    job: JobHandle, formed: Callable[[GenerationFormed], None] | None = None
+    job: JobHandle,
+    formed: Callable[[GenerationFormed], None] | None = None,
+    enough: Callable[[list[StepCommitted]], bool] | None = None,
 ) -> list[StepCommitted]:
     """All of them, in order, once the job has ended; ends the program when that was no success.
 
-    `formed` is told of each generation at once.
+    `formed` is told of each generation at once; the job is cancelled once `enough` holds for its steps.
     """
     committed: list[StepCommitted] = []
+    cancelled = False
     for event in job.watch():
         if isinstance(event, GenerationFormed) and formed is not None:
             formed(event)
         if isinstance(event, StepCommitted):
             committed.append(event)
-        if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
+            if enough is not None and not cancelled and enough(committed):
+                cancelled = True
+                job.cancel()
+        wanted = ("succeeded", "cancelled") if cancelled else ("succeeded",)
+        if isinstance(event, StateChanged) and event.is_final and event.state not in wanted:
             raise SystemExit(f"the job ended as {event}: {[str(one) for one in job.status().answers]}")
     return committed
 
