@@ -7,6 +7,7 @@ the warm-up, counted in steps, to the last commit.
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.committed import committed_steps, seconds_between
@@ -24,23 +25,26 @@ def main() -> None:
 def job_ms(client: Client, asked: dict[str, Any], at_most_ms: float = float("inf")) -> float:
     """Trains, and gives the milliseconds a batch of the size that was asked for.
 
-    A job whose steps take more than `at_most_ms` is cancelled after JUDGED of them, or when it has taken as
-    long as those may, and counts by what it has made.
+    A job whose steps take more than `at_most_ms` is cancelled (`too_slow`), and counts by those it has made.
     """
     settings = asked["settings"]
     warm_up: int = asked["warm_up"]
-
-    def taken_ms(steps: list[StepCommitted]) -> float:
-        return 1000 * seconds_between(steps[warm_up - 1], steps[-1])
-
-    def too_slow(steps: list[StepCommitted]) -> bool:
-        made = len(steps) - warm_up
-        return made > 0 and taken_ms(steps) > at_most_ms * max(made, JUDGED)
-
     job = client.train("emulated", epochs=1, arguments=asked["arguments"], backend="gloo", **settings)
-    committed = committed_steps(job, enough=too_slow)
+    committed = committed_steps(job, enough=lambda steps: too_slow(steps[warm_up - 1 :], at_most_ms))
     batches: float = sum(one.samples for one in committed[warm_up:]) / settings["batch_size"]
-    return taken_ms(committed) / batches
+    return _taken_ms(committed[warm_up - 1 :]) / batches
+
+
+def too_slow(steps: Sequence[StepCommitted], at_most_ms: float) -> bool:
+    """Whether steps, from the warm-up's last on, take more than that each.
+
+    That is judged of JUDGED of them, or as soon as fewer have taken as long as so many may.
+    """
+    return len(steps) > 1 and _taken_ms(steps) > at_most_ms * max(len(steps) - 1, JUDGED)
+
+
+def _taken_ms(steps: Sequence[StepCommitted]) -> float:
+    return 1000 * seconds_between(steps[0], steps[-1])
 
 
 if __name__ == "__main__":
