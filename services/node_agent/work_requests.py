@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.v1.node_agent_pb2 import Refusal
 from peerloom.worker.assignment import Work
 
@@ -77,7 +78,7 @@ def decide(request: WorkRequest, node: NodeView) -> Decision:
         )
     slots = min(request.max_slots, node.free_slots, by_memory, by_owner)
     reason = (
-        f"{node.free_slots} of {node.total_slots} slots were free, up to {request.max_slots} were asked for"
+        f"{node.free_slots} of {plural(node.total_slots, 'slot')} free, at most {request.max_slots} asked for"
     )
     if slots < min(request.max_slots, node.free_slots):
         reason += f", and memory suffices for {slots}"
@@ -138,7 +139,7 @@ def _refuse_now(request: WorkRequest, node: NodeView) -> Decision | None:
     if node.withheld:
         return _refusal(Refusal.REFUSAL_OWNER_LIMITS, node.withheld)
     if node.free_slots == 0:
-        return _refusal(Refusal.REFUSAL_BUSY, f"All {node.total_slots} slots are taken.")
+        return _refusal(Refusal.REFUSAL_BUSY, f"None of {plural(node.total_slots, 'slot')} is free.")
     return None
 
 

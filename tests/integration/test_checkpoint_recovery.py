@@ -165,7 +165,7 @@ def test_more_workers_than_there_can_be_are_refused_with_the_reason(client: Clie
         client.train("digits", min_workers=3, max_workers=2)
     result = client.train("digits", requests=2, min_workers=3).result(JOB_LIMIT_S)
     assert result.state == "no_compute"
-    assert "2 slots were given, and the job needs at least 3 workers" in result.reason
+    assert "2 slots given, and the job needs at least 3 workers" in result.reason
 
 
 def test_a_cancelled_job_stays_cancelled_when_the_trainer_dies_while_it_frees_the_slots(

@@ -79,7 +79,7 @@ async def test_a_repeated_request_reserves_once(peer: NodeAgentPeer) -> None:
     other = await request_work(peer, 2, request_id="request-2")
     assert other.accepted_slots == 1
     third = await request_work(peer, 1, request_id="request-3")
-    assert (third.refusal, third.reason) == (Refusal.REFUSAL_BUSY, "All 3 slots are taken.")
+    assert (third.refusal, third.reason) == (Refusal.REFUSAL_BUSY, "None of 3 slots is free.")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.services.selector.belief.lies import BARRED_FROM, barred, barred_for_s, barred_with_owner
 from peerloom.services.selector.belief.track import HALF_LIFE_S
 from peerloom.services.selector.catalog.columns import FREE, NodeColumns
@@ -135,7 +136,7 @@ def _tests(
     if request.excluded:
         yield "excluded by the request", _among(columns, request.excluded)
     if request.min_slots:
-        yield f"lends fewer than {request.min_slots} slots", columns.slots < request.min_slots
+        yield f"lends fewer than {plural(request.min_slots, 'slot')}", columns.slots < request.min_slots
     if request.accelerator_kind:
         has_kind = columns.accelerators.has(request.accelerator_kind)
         yield f"has no accelerator of kind {request.accelerator_kind!r}", ~has_kind

@@ -7,6 +7,7 @@ worker's phases are, `workers.state` tells.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Complete,
@@ -187,7 +188,9 @@ def _between_generations(
     # Here whoever wants to go holds the newest state alone: it hands that to a newcomer first.
     if len(present) < limits.min_workers or not present:
         wanted = max(1, limits.min_workers)
-        return Hold(f"waiting for nodes: {len(present)} of at least {wanted} workers are there", until_s)
+        return Hold(
+            f"waiting for nodes: {len(present)} of at least {plural(wanted, 'worker')} are there", until_s
+        )
     if len(staying) > limits.max_workers:
         spare = sorted(staying, key=lambda w: (-w.step, not w.is_member))[limits.max_workers :]
         return Dismiss(_ids(spare), "the job has all the workers it can use")
@@ -223,7 +226,7 @@ def _without_state(
         return again
     if any(isinstance(w.phase, Starting) for w in alive) or len(present) < max(1, limits.min_workers):
         wanted = max(1, limits.min_workers)
-        return Hold(f"waiting for at least {wanted} workers, to {again.reason}", until_s)
+        return Hold(f"waiting for at least {plural(wanted, 'worker')}, to {again.reason}", until_s)
     return replace(again, worker_ids=_ids(present), reason=f"{len(present)} workers {again.reason}")
 
 

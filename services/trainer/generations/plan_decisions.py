@@ -18,9 +18,9 @@ from peerloom.kit.plan_model.plan_reasons import report_of, why_too_large
 from peerloom.kit.plan_model.plan_search import choose_plan
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction, costed_plan, predict_plan
-from peerloom.kit.plan_model.quantity_texts import shown_number, shown_s
 from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.plan_model.stage_costs import StageCosts
+from peerloom.kit.quantity_texts import shown_number, shown_s
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.v1.trainer_pb2 import ModelPart, PredictedStage

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.v1.node_agent_pb2 import Refusal
 from peerloom.v1.trainer_pb2 import Backend, JobSpec
 
@@ -44,8 +45,9 @@ def verdict(slots: int, spec: JobSpec, asked: int) -> tuple[bool, str]:
     if slots == 0:
         return False, f"none of the {asked} nodes that were asked could give a slot"
     if slots < spec.min_workers:
-        return False, f"{slots} slots were given, and the job needs at least {spec.min_workers} workers"
-    return True, f"{slots} slots on the nodes that accepted"
+        needed = plural(spec.min_workers, "worker")
+        return False, f"{plural(slots, 'slot')} given, and the job needs at least {needed}"
+    return True, f"{plural(slots, 'slot')} on the nodes that accepted"
 
 
 # A refusal that says something of the node, not of the job or of its owner's wishes.

@@ -25,11 +25,12 @@ from peerloom.cli.exits import INTERRUPTED
 from peerloom.cli.explain import in_brief
 from peerloom.cli.output import print_fields, say, table_lines
 from peerloom.cli.summary import ending_of, result_fields
-from peerloom.cli.units import human_duration, plural
+from peerloom.cli.units import human_duration
 from peerloom.cli.watching import live_bar
 from peerloom.embedded import Embedded
 from peerloom.errors import PeerloomError
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _EVIDENCE_LIMIT_S = 10.0
 _POLL_S = 0.1

@@ -19,8 +19,8 @@ from peerloom import (
     WorkerLost,
 )
 from peerloom.cli.output import to_plain
-from peerloom.cli.units import plural
 from peerloom.kit.printable import escaped
+from peerloom.kit.quantity_texts import plural
 from peerloom.kit.sync_method import SyncMethod
 
 _USUAL_SYNC = ("", str(SyncMethod()))

@@ -1,7 +1,8 @@
 """Fields of a job that `jobs show` has, in words; empty where there is nothing to say."""
 
 from peerloom import Job
-from peerloom.cli.units import human_bytes, plural
+from peerloom.cli.units import human_bytes
+from peerloom.kit.quantity_texts import plural
 
 
 def passed_over_of(job: Job) -> str:

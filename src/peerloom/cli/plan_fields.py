@@ -2,9 +2,10 @@
 
 from collections import Counter
 
-from peerloom.cli.units import human_bytes, human_share, human_step, plural
+from peerloom.cli.units import human_bytes, human_share, human_step
 from peerloom.client.types import Job, PredictedStage
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _DIVIDED = ("pipeline", "sharded")
 

@@ -1,7 +1,8 @@
 """What `jobs show` tells of a method to synchronise that the trainer chose."""
 
-from peerloom.cli.units import human_step, plural
+from peerloom.cli.units import human_step
 from peerloom.client.types import Job
+from peerloom.kit.quantity_texts import plural
 
 
 def sync_fields(job: Job) -> list[tuple[str, str]]:

@@ -45,11 +45,6 @@ def human_age(time: datetime | None, now: datetime | None = None) -> str:
     return f"{human_duration(max(0.0, past.total_seconds()))} ago"
 
 
-def plural(count: int, noun: str) -> str:
-    """E.g. "1 node", "2 nodes"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def metric_of(name: str | None, value: float | None) -> str:
     """A test metric as "accuracy 0.9722"; "-" before there is one."""
     return f"{name or 'metric'} {value:.4f}" if value is not None else "-"

@@ -14,8 +14,9 @@ from rich.cells import cell_len
 from peerloom import BeliefTerms, BeliefWeights
 from peerloom.cli.explain import explain, in_brief, number
 from peerloom.cli.output import table_lines, to_plain
-from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
+from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_a_model_without_a_metric_says_none() -> None:
                 )
             },
             GenerationFormed,
-            "generation 1: 1 workers (anna), gloo",
+            "generation 1: 1 worker (anna), gloo",
         ),
         (
             {"step": trainer_pb2.StepProgress(step=3, total_steps=9, loss=0.25, samples_per_s=1000)},

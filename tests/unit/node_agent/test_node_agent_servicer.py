@@ -117,7 +117,7 @@ async def test_a_repeated_request_reserves_once_and_its_time_passes(bench: Bench
     assert await bench.free() == 1
     assert (await bench.request_work(3, request_id="request-2")).accepted_slots == 1
     refused = await bench.request_work(1, request_id="request-3")
-    assert (refused.refusal, refused.reason) == (Refusal.REFUSAL_BUSY, "All 3 slots are taken.")
+    assert (refused.refusal, refused.reason) == (Refusal.REFUSAL_BUSY, "None of 3 slots is free.")
     bench.clock.advance(30.0)
     assert await bench.free() == 3
 

@@ -264,7 +264,7 @@ def test_waits_for_those_who_still_work_at_the_end() -> None:
 def test_without_any_state_the_checkpoint_is_what_the_job_goes_on_from() -> None:
     lost = WorkerState("w0", Lost(is_member=True), 40)
     held = decide([lost], 1, LIMITS, 0.0, checkpoint_step=30)
-    assert held == g.Hold("waiting for at least 1 workers, to go on from the checkpoint of step 30", None)
+    assert held == g.Hold("waiting for at least 1 worker, to go on from the checkpoint of step 30", None)
     starting = WorkerState("new", Starting(heard_s=0.0))
     assert isinstance(decide([lost, starting], 1, LIMITS, 1.0, checkpoint_step=30), g.Hold)
     decision = decide([lost, WorkerState("new", Idle())], 1, LIMITS, 1.0, checkpoint_step=30)
@@ -282,7 +282,7 @@ def test_without_state_and_checkpoint_a_job_begins_anew_three_times(is_there: bo
     if is_there:
         assert decision == g.Form(("w1",), 0, 0, f"1 workers {why}")
     else:
-        assert decision == g.Hold(f"waiting for at least 1 workers, to {why}", None)
+        assert decision == g.Hold(f"waiting for at least 1 worker, to {why}", None)
     failed = decide(pool, 2, LIMITS, 0.0, committed_step=50, begun_anew=3)
     assert failed == g.Fail(
         "nobody is left who has the state, and there is no checkpoint: it began anew 3 times already"

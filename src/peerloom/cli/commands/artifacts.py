@@ -9,9 +9,10 @@ from peerloom.cli.invocation import Command, Invocation, listing_options, system
 from peerloom.cli.name_completion import ARTIFACT, NODE
 from peerloom.cli.output import print_document, print_fields, print_list, say
 from peerloom.cli.parameters import choice_of
-from peerloom.cli.units import human_bytes, plural
+from peerloom.cli.units import human_bytes
 from peerloom.client.types.artifacts import ArtifactKind
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _HERE = "peerloom.cli.commands.artifacts"
 _COLUMNS = (

@@ -9,8 +9,9 @@ from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE, POLICY
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
-from peerloom.cli.units import human_age, plural
+from peerloom.cli.units import human_age
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _HERE = "peerloom.cli.commands.beliefs"
 

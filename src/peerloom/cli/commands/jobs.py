@@ -18,10 +18,11 @@ from peerloom.cli.plan_fields import PREDICTED_COLUMNS, is_divided, plan_fields
 from peerloom.cli.stage_columns import stage_columns
 from peerloom.cli.summary import print_result
 from peerloom.cli.sync_fields import sync_fields
-from peerloom.cli.units import human_age, human_duration, metric_of, plural
+from peerloom.cli.units import human_age, human_duration, metric_of
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import JobState
 from peerloom.kit.printable import Column, escaped
+from peerloom.kit.quantity_texts import plural
 
 _HERE = "peerloom.cli.commands.jobs"
 

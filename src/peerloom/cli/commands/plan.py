@@ -15,7 +15,6 @@ from peerloom.cli.output import print_document, print_fields, say, table_lines, 
 from peerloom.cli.parameters import Pair
 from peerloom.cli.plan_timeline import LEGEND, timeline_rows
 from peerloom.cli.planning import plan_options, plan_setting_of
-from peerloom.cli.units import plural
 from peerloom.errors import UnavailableError
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
 from peerloom.kit.plan_model.placed_plan import PLAN_KINDS, PlacedPlan
@@ -27,9 +26,9 @@ from peerloom.kit.plan_model.plan_reasons import (
     why_too_large,
 )
 from peerloom.kit.plan_model.plan_search import PlanChoice, choose_plan
-from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
 from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural, shown_bytes, shown_number, shown_s
 
 if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting

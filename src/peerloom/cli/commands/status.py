@@ -8,9 +8,9 @@ from peerloom.cli.commands.nodes import COLUMNS as NODE_COLUMNS
 from peerloom.cli.exits import OK, UNREACHABLE
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.output import print_document, say, table_lines
-from peerloom.cli.units import plural
 from peerloom.errors import PeerloomError
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _SERVICE_COLUMNS = (
     Column("SERVICE", lambda service: service.name),

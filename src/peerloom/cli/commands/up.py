@@ -12,9 +12,9 @@ from peerloom.cli.extras import GET_DASHBOARD, has_dashboard
 from peerloom.cli.output import say, table_lines
 from peerloom.cli.parameters import nodes_option, state_option
 from peerloom.cli.stopping import stop_signals
-from peerloom.cli.units import plural
 from peerloom.kit.linux import check_linux
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import plural
 
 _DETACH_LIMIT_S = 120.0
 _POLL_S = 0.05

@@ -14,6 +14,7 @@ from peerloom.client.types import (
     StepCommitted,
     WorkerLost,
 )
+from peerloom.kit.quantity_texts import plural
 
 NAME_LIMIT = 100
 _NO_NAME = re.compile(r"[^A-Za-z0-9_. -]")
@@ -125,7 +126,11 @@ def _figures_of_step(event: StepCommitted) -> dict[str, float]:
 
 def _answer(event: NodeAnswered) -> str:
     answer = event.answer
-    given = f"gave {answer.accepted_slots} of {answer.slots} slots" if answer.accepted else "gave nothing"
+    given = (
+        f"gave {answer.accepted_slots} of {plural(answer.slots, 'slot')}"
+        if answer.accepted
+        else "gave nothing"
+    )
     why = f": {answer.reason}" if answer.reason else ""
     chosen = f"; chosen because {answer.chosen_because}" if answer.chosen_because else ""
     return f"{answer.name} (belief {answer.belief:.4f}) {given}{why}{chosen}"

@@ -8,6 +8,7 @@ from peerloom.client.types.job_plans import PredictedPlan
 from peerloom.client.types.job_records import Accusation, ClientTotals, Dismissal, Evaluation
 from peerloom.client.types.job_specs import Backend
 from peerloom.client.types.jobs import FINAL_STATES, JobState, NodeAnswer, Worker
+from peerloom.kit.quantity_texts import plural
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class GenerationFormed(JobEvent):
 
     def __str__(self) -> str:
         nodes = ", ".join(worker.node_name for worker in self.workers)
-        return f"generation {self.generation}: {len(self.workers)} workers ({nodes}), {self.backend}"
+        return (
+            f"generation {self.generation}: {plural(len(self.workers), 'worker')} ({nodes}), {self.backend}"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from peerloom.client.types.job_specs import Backend, JobSpec
 from peerloom.client.types.shown import ShownInNotebooks
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.kit.quantity_texts import plural
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.script_output import Stream
 from peerloom.v1.trainer_pb2 import JobState as JobStateNumber
@@ -68,7 +69,7 @@ class NodeAnswer(ShownInNotebooks):
         return self.accepted_slots > 0
 
     def __str__(self) -> str:
-        given = f"gave {self.accepted_slots} slots" if self.accepted else "refused"
+        given = f"gave {plural(self.accepted_slots, 'slot')}" if self.accepted else "refused"
         return f"{self.name} (belief {self.belief:.4f}) {given}: {self.reason}"
 
 

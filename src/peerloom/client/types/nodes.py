@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from peerloom.client.types.shown import ShownInNotebooks
+from peerloom.kit.quantity_texts import plural
 
 NodeState = Literal["alive", "suspect", "dead", "left", "unknown"]
 ServiceName = Literal["registry", "selector", "trainer"]
@@ -139,7 +140,7 @@ class Node(ShownInNotebooks):
     def __str__(self) -> str:
         free = "" if self.free_slots is None else f", {self.free_slots} free"
         draining = ", draining" if self.draining else ""
-        return f"{self.name} ({self.state}{draining}, {self.slots} slots{free}) at {self.address}"
+        return f"{self.name} ({self.state}{draining}, {plural(self.slots, 'slot')}{free}) at {self.address}"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from peerloom.kit.plan_model.pipeline_order import is_split
 from peerloom.kit.plan_model.plan_search import PlanChoice
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction, held_in_stages, simulated_with
-from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
+from peerloom.kit.quantity_texts import shown_bytes, shown_number, shown_s
 
 _SEEN = 0.005  # of a step: what saves less at twice its speed doesn't bind
 

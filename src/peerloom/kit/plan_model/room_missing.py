@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from peerloom.errors import ResourceExhaustedError
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import CostedPlan
-from peerloom.kit.plan_model.quantity_texts import shown_bytes
+from peerloom.kit.quantity_texts import shown_bytes
 
 
 def no_plan_fits(setting: PlanSetting, looked_at: Sequence[CostedPlan]) -> ResourceExhaustedError:

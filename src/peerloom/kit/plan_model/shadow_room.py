@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction
-from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_s
+from peerloom.kit.quantity_texts import shown_bytes, shown_s
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.kit.stage_ranks import StageRanks
 

@@ -1,4 +1,4 @@
-"""Seconds, bytes and numbers as people read them."""
+"""Seconds, bytes, numbers and counts as people read them."""
 
 
 def shown_s(seconds: float) -> str:
@@ -17,3 +17,8 @@ def shown_bytes(count: float) -> str:
 def shown_number(value: float) -> str:
     """For people: e.g. "7.17", "12,200"; three digits that count."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """E.g. "1 node", "2 nodes"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
