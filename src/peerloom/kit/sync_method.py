@@ -132,6 +132,10 @@ PRESETS = {
     "diloco": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6)),
     "cocod-sgd": SyncMethod(BSP, rounds=LocalRounds(16, delay=1)),
     "diloco-eager": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6, delay=1)),
+    # A hundredth of the bytes: decision 118 has what that costs, and what else was tried.
+    "partial-averaging": SyncMethod(
+        BSP, DIRECT, TWO_BIT, rounds=LocalRounds(1000, partial=AveragedParts(parts=7, every=1))
+    ),
     ASP: SyncMethod(BSP, stale=StaleSteps(None)),
 }
 

@@ -28,6 +28,7 @@ def test_qualities_allow_more_and_more() -> None:
     exact, near, relaxed = (set(candidates(quality)) for quality in (EXACT, NEAR, RELAXED))
     assert exact < near < relaxed
     assert all(method.is_exact for method in exact)
+    assert not any(one.rounds.delay or one.rounds.partial for one in relaxed if one.rounds is not None)
     with pytest.raises(InvalidArgumentError, match="did you mean near"):
         candidates("neer")
 

@@ -57,6 +57,10 @@ DIRECT_ROUNDS = ROUNDS.replace("ring", "direct")
             "period=9,groups=64:1,topology=hierarchy:a+b/c",
             "schedule=bsp,topology=hierarchy:a+b/c,codec=none,period=9,outer=average,groups=64:1",
         ),
+        (
+            "partial-averaging",
+            "schedule=bsp,topology=direct,codec=2bit,period=1000,outer=average,partial=7:1",
+        ),
         ("cocod-sgd", f"{ROUNDS},period=16,outer=average,delay=1"),
         ("diloco-eager", f"{ROUNDS},period=32,outer=nesterov:1.0:0.6,delay=1"),
         ("period=4,codec=int4", "schedule=bsp,topology=direct,codec=int4,period=4,outer=average"),
@@ -300,6 +304,7 @@ def test_an_explanation_has_the_bytes_and_the_promises() -> None:
         "diloco",
         "cocod-sgd",
         "diloco-eager",
+        "partial-averaging",
         "asp",
     ]
 
@@ -371,8 +376,10 @@ def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are()
 
 def test_the_survey_s_seven_are_there_by_name() -> None:
     seven = {f"{schedule}-{way}" for schedule in ("bsp", "wfbp", "bytescheduler") for way in ("ps", "a2a")}
-    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "cocod-sgd", "diloco-eager", "asp"}
-    assert len({str(method) for method in PRESETS.values()}) == 12
+    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "cocod-sgd", "diloco-eager", "asp"} | {
+        "partial-averaging"
+    }
+    assert len({str(method) for method in PRESETS.values()}) == 13
     assert "first K ranks" in explained(parse_sync("sync", "topology=ps:2")).topology
     assert "first K ranks" not in explained(parse_sync("sync", "topology=ps")).topology
     named = explained(parse_sync("sync", "topology=ps:node-1+b")).topology

@@ -37,8 +37,12 @@ QUALITIES: Mapping[str, str] = {
 MARGIN = 0.05  # of an incumbent's step: less isn't worth a change, nor surer than a prediction
 RELAXED_RATIO, RELAXED_RANK = 0.01, 4  # of topk, and of powersgd
 _SCHEDULES = ((WFBP, 0), (BSP, 0), (MERGED, 1 << 18), (MERGED, 1 << 22), (CUT, 1 << 17), (CUT, 1 << 19))
-# A delay saves time in each round and costs some of what a round learns: how much is nowhere predicted.
-_ROUNDS = tuple(one for one in PRESETS.values() if one.rounds is not None and not one.rounds.delay)
+# Delays and parts change what a round learns, nowhere predicted; parts would lose to each longer round.
+_ROUNDS = tuple(
+    one
+    for one in PRESETS.values()
+    if one.rounds is not None and not one.rounds.delay and one.rounds.partial is None
+)
 _NEAR_CODECS = (FP16, BF16, INT8, MXFP4)
 
 
