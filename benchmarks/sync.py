@@ -95,7 +95,7 @@ NARROW = Cell(
             for codec in ("int4", "mxfp4")
         ),
         # What `auto,quality=near` takes there.
-        Way("schedule=cut:131072,topology=direct,codec=mxfp4", Goal(1.4, at_least=False, of_ratio=True)),
+        Way("schedule=cut:524288,topology=direct,codec=mxfp4", Goal(1.4, at_least=False, of_ratio=True)),
         Way("period=32,outer=nesterov:1.0:0.6,codec=int4", batches=32),
         Way("period=8", batches=8),
         Way("period=8,delay=1", batches=8),
