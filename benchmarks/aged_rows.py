@@ -162,7 +162,7 @@ def _job(number: int, end_s: float) -> pb.Job:
         spec=pb.JobSpec(task="digits", epochs=4, batch_size=32, request_budget=WORKERS, name="digits"),
         state=pb.JOB_STATE_SUCCEEDED,
         state_reason="the model is trained",
-        answers=[pb.NodeAnswer(accepted_slots=1, reason="1 of 1 slots were free.") for _ in workers],
+        answers=[pb.NodeAnswer(accepted_slots=1, reason="1 of 1 slot free.") for _ in workers],
         workers=workers,
         generation=1,
         progress=pb.JobProgress(step=EVENTS_A_JOB, total_steps=EVENTS_A_JOB, epoch=4, total_epochs=4),

@@ -1,10 +1,11 @@
 """Whether `--sync auto` finds the best way to synchronise, over many networks and models.
 
-Run by `make bench-choice`, as root with ns-3. In each cell the ways that differ there run as jobs of their
-own, then a job by auto, over the same links (`choice_trials`); what auto uses at the end of a minute is
-held against the fastest of all. CHOICE_MINUTES bounds how long a run takes: the cells are taken in an order
-by chance, the same each time, so that some of them are no better than the rest, and the next run goes on
-where this one ends (`choice_kept`). Beside auto stands what would come of one method for all cells.
+Run by `make bench-choice`, as root with ns-3. In each cell a job by auto runs, and then the ways that
+differ there as jobs of their own, over the same links (`choice_trials`); what auto uses at the end of a
+minute is held against the fastest of all. CHOICE_MINUTES bounds how long a run takes: the cells are taken
+in an order by chance, the same each time, so that some of them are no better than the rest, and the next
+run goes on where this one ends (`choice_kept`). Beside auto stands what would come of one method for all
+cells.
 Computing is emulated (see `sync`).
 """
 
