@@ -5,8 +5,7 @@ differ there as jobs of their own, over the same links (`choice_trials`); what a
 minute is held against the fastest of all. CHOICE_MINUTES bounds how long a run takes: the cells are taken
 in an order by chance, the same each time, so that some of them are no better than the rest, and the next
 run goes on where this one ends (`choice_kept`). Beside auto stands what would come of one method for all
-cells.
-Computing is emulated (see `sync`).
+cells. Computing is emulated (see `sync`).
 """
 
 import json

@@ -65,6 +65,7 @@ class Cell:
 
 
 CLOSE = Goal(1.05, at_least=False, of_ratio=True)
+NEAR = Goal(1.4, at_least=False, of_ratio=True)
 FAR = Cell(
     "6,000 parameters, 3 nodes, 200, 50, 20 Mbit/s, 1, 10, 40 ms",
     (("200Mbps", "1ms"), ("50Mbps", "10ms"), ("20Mbps", "40ms")),
@@ -87,15 +88,11 @@ NARROW = Cell(
         Way("wfbp-a2a"),
         Way("codec=int8"),
         *(
-            Way(
-                f"codec={codec}",
-                Goal(1.4, at_least=False, of_ratio=True),
-                Goal(1 / 3, at_least=False, of_ratio=True),
-            )
+            Way(f"codec={codec}", NEAR, Goal(1 / 3, at_least=False, of_ratio=True))
             for codec in ("int4", "mxfp4")
         ),
         # What `auto,quality=near` takes there.
-        Way("schedule=cut:524288,topology=direct,codec=mxfp4", Goal(1.4, at_least=False, of_ratio=True)),
+        Way("schedule=cut:524288,topology=direct,codec=mxfp4", NEAR),
         Way("period=32,outer=nesterov:1.0:0.6,codec=int4", batches=32),
         Way("period=8", batches=8),
         Way("period=8,delay=1", batches=8),

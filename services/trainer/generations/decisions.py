@@ -186,8 +186,8 @@ def _between_generations(
         departing = [w for w in present if w.is_departing]
         return Dismiss(_ids(departing), "its node asked it to leave")
     # Here whoever wants to go holds the newest state alone: it hands that to a newcomer first.
-    if len(present) < limits.min_workers or not present:
-        wanted = max(1, limits.min_workers)
+    wanted = max(1, limits.min_workers)
+    if len(present) < wanted:
         return Hold(
             f"waiting for nodes: {len(present)} of at least {plural(wanted, 'worker')} are there", until_s
         )
@@ -224,8 +224,8 @@ def _without_state(
         return Hold("waiting for a silent worker, which alone has the state", until_s)
     if isinstance(again, Fail):
         return again
-    if any(isinstance(w.phase, Starting) for w in alive) or len(present) < max(1, limits.min_workers):
-        wanted = max(1, limits.min_workers)
+    wanted = max(1, limits.min_workers)
+    if any(isinstance(w.phase, Starting) for w in alive) or len(present) < wanted:
         return Hold(f"waiting for at least {plural(wanted, 'worker')}, to {again.reason}", until_s)
     return replace(again, worker_ids=_ids(present), reason=f"{len(present)} workers {again.reason}")
 

@@ -7,6 +7,7 @@ torchrun does. Its state is what it has written, so nobody is without it who can
 from collections.abc import Sequence
 from dataclasses import replace
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Complete,
@@ -25,7 +26,8 @@ def decide_script(workers: Sequence[WorkerState], generation: int, limits: Limit
     """As `decide`, for a script, which begins anew each time with what it has written."""
     members = [w for w in workers if w.is_member]
     if members and all(_has_ended_well(w) for w in members):
-        return Complete(members[0].worker_id, f"the script ended with status 0 on {_counted(len(members))}")
+        ended_on = plural(len(members), "worker")
+        return Complete(members[0].worker_id, f"the script ended with status 0 on {ended_on}")
     is_ending = any(isinstance(w.phase, Finished) for w in members)
     # Whoever comes while the first processes have ended already would only make them start again.
     shown = [w for w in workers if w.is_member or not (is_ending and isinstance(w.phase, Idle))]
@@ -36,7 +38,8 @@ def decide_script(workers: Sequence[WorkerState], generation: int, limits: Limit
         case Abort(is_polite=True) if is_ending:
             return Wait("the script is ending", next_deadline(workers, limits, now_s))
         case Form() as form:
-            how = f"the script starts {'again ' if generation else ''}on {_counted(len(form.worker_ids))}"
+            starts_on = plural(len(form.worker_ids), "worker")
+            how = f"the script starts {'again ' if generation else ''}on {starts_on}"
             return replace(form, reason=how, newcomers=0)
         case decision:
             return decision
@@ -44,7 +47,3 @@ def decide_script(workers: Sequence[WorkerState], generation: int, limits: Limit
 
 def _has_ended_well(worker: WorkerState) -> bool:
     return isinstance(worker.phase, Finished | Lost) and worker.phase.said is not None
-
-
-def _counted(workers: int) -> str:
-    return f"{workers} worker{'s' if workers > 1 else ''}"

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from peerloom.kit.codec_choices import POWER_SGD
+from peerloom.kit.quantity_texts import shown_s
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, TWO_BIT, SyncMethod
-from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
+from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod
 from peerloom.services.trainer.generations.expected_steps import expected_steps, kind_of
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
@@ -91,15 +92,15 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     attempt = _worth_a_try(now, now.measured, expected)
     if attempt is None:
         return SyncVerdict(now.in_use, why_not, False, (best, expected[best]))
-    about = f"{shown_time(expected[attempt])} is predicted, near to the {shown_time(now.measured.step_s)}"
+    about = f"{shown_s(expected[attempt])} is predicted, near to the {shown_s(now.measured.step_s)}"
     reason = f"a step of {about} measured with {now.in_use}: there is time to try it"
     return SyncVerdict(attempt, reason, True, (attempt, expected[attempt]))
 
 
 def _changed(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_s: float) -> SyncVerdict:
     how = "was measured before" if best in now.tried else "is predicted"
-    less = f"{1 - best_s / measured.step_s:.0%} less than the {shown_time(measured.step_s)} measured"
-    reason = f"a step of {shown_time(best_s)} {how}, {less} with {now.in_use}"
+    less = f"{1 - best_s / measured.step_s:.0%} less than the {shown_s(measured.step_s)} measured"
+    reason = f"a step of {shown_s(best_s)} {how}, {less} with {now.in_use}"
     return SyncVerdict(best, reason, True, (best, best_s))
 
 
@@ -175,7 +176,7 @@ def _loss_rank(method: SyncMethod) -> tuple[bool, int]:
 
 def _why_not(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_s: float) -> str:
     """Why the present method stays; empty: it doesn't."""
-    gain_s, step = measured.step_s - best_s, shown_time(measured.step_s)
+    gain_s, step = measured.step_s - best_s, shown_s(measured.step_s)
     if gain_s <= 0:
         return f"a step of {step} is measured, and no less is expected of any other method"
     gain = gain_s / measured.step_s
@@ -185,7 +186,7 @@ def _why_not(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_
     if measured.is_rough and gain <= ROUGH_MARGIN:
         return f"{told}, and after so few steps a change is made for over {ROUGH_MARGIN:.0%}"
     if gain_s * now.steps_left <= CHANGE_COST_S:
-        return f"{told}, {shown_time(gain_s * now.steps_left)} until the end: less than a change costs"
+        return f"{told}, {shown_s(gain_s * now.steps_left)} until the end: less than a change costs"
     if interval_s := _waits_s(now):
         return f"{told}, and the next change is made {interval_s:.0f} s after the last one"
     return ""

@@ -10,6 +10,7 @@ had counted, as many positions as the steps that are left have.
 from collections.abc import Iterable
 from functools import lru_cache
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sample_ranges import Range, joined, size, why_not_apart
 from peerloom.kit.stale_steps import StaleSteps
@@ -71,7 +72,7 @@ def words_of(ledger: Ledger) -> str:
     totals = ledger.stale
     if not totals.parts:
         return ""
-    age = "1 step" if totals.oldest == 1 else f"{totals.oldest} steps"
+    age = plural(totals.oldest, "step")
     merged = f"{totals.merged} of {totals.parts} parts began up to {age} before" if totals.merged else ""
     refused = f"{totals.refused} came too late and were handed out again" if totals.refused else ""
     return "".join(f"; {words}" for words in (merged, refused) if words)

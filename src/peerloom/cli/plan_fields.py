@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from peerloom.cli.units import human_bytes, human_share, human_step
+from peerloom.cli.units import human_bytes, human_share
 from peerloom.client.types import Job, PredictedStage
 from peerloom.kit.printable import Column
-from peerloom.kit.quantity_texts import plural
+from peerloom.kit.quantity_texts import plural, shown_s
 
 _DIVIDED = ("pipeline", "sharded")
 
@@ -25,8 +25,8 @@ def plan_fields(job: Job) -> list[tuple[str, str]]:
     if taken.predicted is not None:
         measured = "not measured yet"
         if taken.measured_step_s is not None:
-            measured = f"{human_step(taken.measured_step_s)} measured"
-        fields.append(("a step", f"{human_step(taken.predicted.step_s)} predicted, {measured}"))
+            measured = f"{shown_s(taken.measured_step_s)} measured"
+        fields.append(("a step", f"{shown_s(taken.predicted.step_s)} predicted, {measured}"))
         fields.append(("binds", taken.predicted.binds))
     return fields
 
@@ -39,7 +39,7 @@ def _nodes_of(stage: PredictedStage) -> str:
 PREDICTED_COLUMNS: tuple[Column, ...] = (
     Column("PREDICTED", lambda stage: f"layers {stage.first_layer} to {stage.last_layer}"),
     Column("ON", _nodes_of),
-    Column("COMPUTES", lambda stage: human_step(stage.computing_s), right=True),
+    Column("COMPUTES", lambda stage: shown_s(stage.computing_s), right=True),
     Column("IDLE", lambda stage: human_share(stage.idle_ratio), right=True),
     Column("MEMORY", lambda stage: f"{human_bytes(stage.needed_bytes)} of {human_bytes(stage.memory_bytes)}"),
 )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from peerloom.cli.invocation import Command
-from peerloom.cli.units import human_bytes, human_step
+from peerloom.cli.units import human_bytes
 from peerloom.errors import ConfigurationError, InvalidArgumentError
+from peerloom.kit.quantity_texts import shown_s
 
 if TYPE_CHECKING:
     from peerloom.kit.sync_model.prediction import StepPrediction
@@ -152,9 +153,9 @@ def for_each(flag: str, values: tuple[One, ...], count: int) -> tuple[One, ...]:
 def parts_of(prediction: "StepPrediction") -> dict[str, str]:
     """A prediction's numbers as people read them, by name."""
     return {
-        "predicted step": human_step(prediction.step_s),
-        "computing": human_step(prediction.compute_s),
-        "exposed communication": human_step(prediction.exposed_s),
-        "compression": human_step(prediction.compression_s),
+        "predicted step": shown_s(prediction.step_s),
+        "computing": shown_s(prediction.compute_s),
+        "exposed communication": shown_s(prediction.exposed_s),
+        "compression": shown_s(prediction.compression_s),
         "sent a step": f"{human_bytes(prediction.sent_bytes)} by the busiest worker",
     }

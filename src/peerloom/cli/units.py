@@ -27,11 +27,6 @@ def human_duration(seconds: float) -> str:
     return f"{days} d {hours % 24} h"
 
 
-def human_step(seconds: float) -> str:
-    """A step's time, e.g. "1.23 s", "45.6 ms"."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-
-
 def human_share(part: float | None) -> str:
     """A part of the whole, 0 to 1, e.g. "34%"; "-" for what isn't known."""
     return "-" if part is None else f"{part:.0%}"

@@ -8,6 +8,7 @@ that are left to them. Parts are handed out only while that can come true.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from peerloom.kit.quantity_texts import plural
 from peerloom.kit.stale_steps import StaleSteps
 
 NOT_BEGUN = -1
@@ -144,18 +145,15 @@ def without_late(now: HandOut, newest: int) -> tuple[HandOut, list[Taken]]:
 
 def why(each: Taken, stale: StaleSteps, is_refused: bool) -> str:
     """Why a step takes a part, or refuses it, in words."""
+    age = plural(each.age, "step")
     if is_refused:
         state = "done" if each.part.is_done else "at work"
-        return f"{state}, it is {_steps(each.age)} old, and {stale.bound} are allowed: handed out again"
+        return f"{state}, it is {age} old, and {stale.bound} are allowed: handed out again"
     if not each.age:
         return "it began with the newest version"
     bound = f", of {stale.bound} that are allowed" if stale.bound is not None else ""
     weight = f": counts {stale.weight(each.age):.2f} times" if stale.weighted else ""
-    return f"it is {_steps(each.age)} old{bound}{weight}"
-
-
-def _steps(age: int) -> str:
-    return "1 step" if age == 1 else f"{age} steps"
+    return f"it is {age} old{bound}{weight}"
 
 
 def _budget(now: HandOut) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.codec_choices import POWER_SGD
+from peerloom.kit.quantity_texts import shown_s
 from peerloom.kit.sync_method import (
     BF16,
     BSP,
@@ -129,11 +130,9 @@ def _decide(
     best: RankedMethod, rest: Sequence[RankedMethod], present: RankedMethod | None, margin: float
 ) -> tuple[RankedMethod, str]:
     step_s = best.prediction.step_s
-    told = f"a step of {shown_time(step_s)} is predicted for {best.method}"
+    told = f"a step of {shown_s(step_s)} is predicted for {best.method}"
     if present is None:
-        second = (
-            f", {shown_time(rest[0].prediction.step_s)} for the next best, {rest[0].method}" if rest else ""
-        )
+        second = f", {shown_s(rest[0].prediction.step_s)} for the next best, {rest[0].method}" if rest else ""
         return best, f"{told}{second}"
     present_s = present.prediction.step_s
     if present is best:
@@ -141,13 +140,8 @@ def _decide(
     gain = 1 - step_s / present_s
     if gain <= margin:
         kept = f"a change would save {gain:.1%}, and is made for over {margin:.0%}"
-        return present, f"{present.method} stays at {shown_time(present_s)}: {kept}"
+        return present, f"{present.method} stays at {shown_s(present_s)}: {kept}"
     return (
         best,
-        f"{told}, {gain:.0%} less than the {shown_time(present_s)} of {present.method}, which was in use",
+        f"{told}, {gain:.0%} less than the {shown_s(present_s)} of {present.method}, which was in use",
     )
-
-
-def shown_time(step_s: float) -> str:
-    """A step's time, e.g. "83.1 ms"."""
-    return f"{step_s:.3g} s" if step_s >= 1 else f"{step_s * 1e3:.3g} ms"
