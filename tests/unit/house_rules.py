@@ -246,7 +246,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "inference.cut",
         "inference.trusted_modules",
     ),
-    "peerloom.inference": ("errors",),
+    "peerloom.inference": ("errors", "kit.quantity_texts"),
     "peerloom.experiments": (
         "artifacts",
         "errors",
@@ -258,7 +258,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "testbed",
         "worker.tasks.layer_shapes",
     ),
-    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable", "kit.lifeline"),
+    "peerloom.dashboard": (
+        "client",
+        "errors",
+        "kit.clock",
+        "kit.printable",
+        "kit.quantity_texts",
+        "kit.lifeline",
+    ),
     "peerloom.cli": (
         "errors",
         "client",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from peerloom.kit.quantity_texts import shown_number
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.choosing.choice import Choice
 
@@ -62,10 +63,14 @@ def _why_not(choice: Choice, row: int) -> str:
     if np.isnan(score):
         return "nothing is known of its work yet, and it wasn't its turn for a trial"
     rank = int(np.count_nonzero(choice.scores > score)) + 1
-    text = f"its score {score:.4g} was number {rank:,} of {choice.candidates:,} candidates"
+    text = f"its score {shown_number(score)} was number {rank:,} of {choice.candidates:,} candidates"
     chosen = choice.scores[np.searchsorted(choice.candidate_rows, choice.rows)]
     known = chosen[~np.isnan(chosen)]
-    return f"{text}; the chosen have {known.min():.4g} to {known.max():.4g}" if len(known) else text
+    return (
+        f"{text}; the chosen have {shown_number(known.min())} to {shown_number(known.max())}"
+        if len(known)
+        else text
+    )
 
 
 def _holds(rows: npt.NDArray[np.intp], row: int) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from peerloom.kit.quantity_texts import shown_bytes, shown_number, shown_s
 from peerloom.services.selector.policies.gang_choice import best_gang, reserves
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
 from peerloom.services.selector.policies.past import FadedSums, Past
@@ -63,7 +64,9 @@ class SurvivalPolicy:
         scores = np.where(past.is_proven, view.score, np.nan)
         proven_said = [_reason(view, past, i, gang.value) for i in gang.members.tolist()]
         tried = [_trial(past, i) for i in (*turns.tolist(), *more.tolist())]
-        held = [f"in reserve, should others refuse: score {view.score[i]:.3g}" for i in spare.tolist()]
+        held = [
+            f"in reserve, should others refuse: score {shown_number(view.score[i])}" for i in spare.tolist()
+        ]
         return Selection(indices, proven_said + tried + held, scores)
 
     def explain(self, candidates: Candidates, request: SelectionRequest, index: int) -> list[ScoreTerm]:
@@ -81,8 +84,9 @@ class SurvivalPolicy:
                 at(view.hazard) * _DAY_S,
                 "ends a day",
                 f"{at(own.interruptions):.3g} interruptions and {at(own.departures):.3g} goodbyes in "
-                f"{at(own.exposure_s) / 3600:.3g} h online, all fading; open for "
-                f"{at(past.open_s) / 3600:.3g} h, and the job lasts {at(view.lasts_s):.3g} s there{names}",
+                f"{shown_number(at(own.exposure_s) / 3600)} h online, all fading; open for "
+                f"{shown_number(at(past.open_s) / 3600)} h, and the job lasts {shown_s(at(view.lasts_s))} "
+                f"there{names}",
             ),
             ScoreTerm(
                 "acceptance",
@@ -101,7 +105,7 @@ class SurvivalPolicy:
             ),
             ScoreTerm("delay", 1000 * at(view.delay_s), "ms a round trip", _delay_evidence(past, index)),
             ScoreTerm("slots", at(view.slots), "slots", _slots_evidence(candidates, index)),
-            ScoreTerm("gain", at(view.gain), "slots", f"expected over the next {at(view.lasts_s):.3g} s"),
+            ScoreTerm("gain", at(view.gain), "slots", f"expected over the next {shown_s(at(view.lasts_s))}"),
             ScoreTerm("score", at(view.score), "GFLOP/s", f"as a set of one: {VALUE_FORMULA}"),
         ]
 
@@ -137,9 +141,10 @@ class SurvivalPolicy:
 
 def _reason(view: Outlook, past: Past, index: int, value: float) -> str:
     return (
-        f"in the set with the most expected work ({value:.3g} GFLOP/s): {view.slots[index]:.3g} slots at "
-        f"{view.speed[index]:.3g}, accepts {view.acceptance[index]:.0%}, ends "
-        f"{view.hazard[index] * _DAY_S:.2g} times a day ({past.record.interruptions[index]:.1f} "
+        f"in the set with the most expected work ({shown_number(value)} GFLOP/s): "
+        f"{view.slots[index]:.3g} slots at {shown_number(view.speed[index])}, "
+        f"accepts {view.acceptance[index]:.0%}, "
+        f"ends {view.hazard[index] * _DAY_S:.2g} times a day ({past.record.interruptions[index]:.1f} "
         f"interruptions in {past.record.exposure_s[index] / 3600:.1f} h)"
     )
 
@@ -152,7 +157,7 @@ def _trial(past: Past, index: int) -> str:
 
 def _speed_evidence(past: Past, index: int) -> str:
     measurements, said = float(past.record.speeds[index]), float(past.number("speed_gflops")[index])
-    says = "it says nothing" if np.isnan(said) else f"it says {said:.3g}, which can only lower it"
+    says = "it says nothing" if np.isnan(said) else f"it says {shown_number(said)}, which can only lower it"
     if measurements < 1e-6:
         return f"no job has compared it with others: their median; {says}"
     return f"compared with other workers of {measurements:.3g} jobs, fading; {says}"
@@ -169,12 +174,12 @@ def _transfer_evidence(own: FadedSums, index: int) -> str:
     if count < 1e-6:
         return "no transfers yet: as fast as those of the others"
     took_s = float(own.transfer_s[index])
-    rate = f", {size_bytes / took_s / 1e6:.3g} MB/s" if took_s > 0 else ""
-    return f"{count:.3g} transfers of {size_bytes:,.0f} bytes in {took_s:.3g} s{rate}, fading"
+    rate = f", {shown_bytes(size_bytes / took_s)}/s" if took_s > 0 else ""
+    return f"{count:.3g} transfers of {size_bytes:,.0f} bytes in {shown_s(took_s)}{rate}, fading"
 
 
 def _delay_evidence(past: Past, index: int) -> str:
     said_s = float(past.number("heartbeat_s")[index])
     if np.isnan(said_s):
         return "it says nothing of its heartbeats: the median of the others"
-    return f"its heartbeats, {1000 * said_s:.3g} ms by its own word; at least the median of all"
+    return f"its heartbeats, {shown_s(said_s)} by its own word; at least the median of all"

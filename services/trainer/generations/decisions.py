@@ -7,7 +7,7 @@ worker's phases are, `workers.state` tells.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from peerloom.kit.quantity_texts import plural
+from peerloom.kit.quantity_texts import doing, plural
 from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Complete,
@@ -227,7 +227,7 @@ def _without_state(
     wanted = max(1, limits.min_workers)
     if any(isinstance(w.phase, Starting) for w in alive) or len(present) < wanted:
         return Hold(f"waiting for at least {plural(wanted, 'worker')}, to {again.reason}", until_s)
-    return replace(again, worker_ids=_ids(present), reason=f"{len(present)} workers {again.reason}")
+    return replace(again, worker_ids=_ids(present), reason=doing(len(present), "worker", again.reason))
 
 
 def _form(ready: Sequence[WorkerState]) -> Form:
@@ -240,7 +240,7 @@ def _form(ready: Sequence[WorkerState]) -> Form:
         worker_ids=_ids(ranked),
         first_step=newest,
         newcomers=sum(w.step < newest or bool(newest and not w.is_member) for w in ranked[1:]),
-        reason=f"{len(ranked)} workers go on from step {newest}",
+        reason=doing(len(ranked), "worker", f"go on from step {newest}"),
     )
 
 

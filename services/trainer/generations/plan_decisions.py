@@ -20,7 +20,7 @@ from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction, costed_plan, predict_plan
 from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.plan_model.stage_costs import StageCosts
-from peerloom.kit.quantity_texts import shown_number, shown_s
+from peerloom.kit.quantity_texts import plural, shown_number, shown_s
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.v1.trainer_pb2 import ModelPart, PredictedStage
@@ -160,7 +160,7 @@ def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting)
         f"steps of {shown_s(found.step_s)}, {shown_number(found.finished_per_s)} samples a second predicted"
     )
     left = len(setting.slots) - len(found.plan.slots)
-    waits = f"; {left} more slot{'s' if left > 1 else ''} would gain nothing, or lack room" if left else ""
+    waits = f"; {plural(left, 'more slot')} would gain nothing, or lack room" if left else ""
     if not found.plan.is_divided:
         why = "each worker has room for the whole model"
         if options.divided is not None:

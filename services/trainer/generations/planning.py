@@ -13,6 +13,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.parallel_plan import is_auto_plan
 from peerloom.kit.plan_model.plan_setting import MOST_PLANNED_SLOTS, STATE_BYTES, PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction
+from peerloom.kit.quantity_texts import doing
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_model.scheme import scheme_of
 from peerloom.services.trainer.generations import decision_types as g
@@ -271,7 +272,7 @@ class JobPlanner:
         if not found.plan.is_divided:
             where = "from the beginning" if step is None else f"from the checkpoint of step {step}"
             verb = "go on" if job.generation else "begin"
-            form = replace(form, reason=f"{len(worker_ids)} workers {verb} {where}")
+            form = replace(form, reason=doing(len(worker_ids), "worker", f"{verb} {where}"))
         return p.Planned(**vars(form), plan=chosen)
 
     def _chosen(self, found: PlanPrediction, known: _Known) -> ChosenPlan:

@@ -6,6 +6,7 @@ when its intervals follow each other from 0 without a gap or an overlap.
 """
 
 from peerloom.kit.federated_rounds import is_federated
+from peerloom.kit.quantity_texts import plural
 from peerloom.services.trainer.jobs.federated_entries import enter_round, forget_rounds, judge_rounds
 from peerloom.services.trainer.jobs.ledger_entries import stretch_of
 from peerloom.services.trainer.jobs.stale_entries import enter_parts, forget_parts, words_of
@@ -126,7 +127,7 @@ def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
     if epochs is not None and expected != epochs * samples:
         return False, _mismatch(expected, epochs * samples, samples)
     done, rest = divmod(expected, samples)
-    parts = [f"{done} epoch{'s' if done > 1 else ''} of {samples} samples"] if done else []
+    parts = [f"{plural(done, 'epoch')} of {samples} samples"] if done else []
     parts += [f"{rest} samples of epoch {done + 1}"] if rest or not done else []
     return True, f"exact: {' and '.join(parts)}, each used once{words_of(ledger)}"
 

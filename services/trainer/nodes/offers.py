@@ -43,7 +43,7 @@ def choose_backend(
 def verdict(slots: int, spec: JobSpec, asked: int) -> tuple[bool, str]:
     """Whether the round reached enough compute, and why."""
     if slots == 0:
-        return False, f"none of the {asked} nodes that were asked could give a slot"
+        return False, f"none of {plural(asked, 'node')} asked could give a slot"
     if slots < spec.min_workers:
         needed = plural(spec.min_workers, "worker")
         return False, f"{plural(slots, 'slot')} given, and the job needs at least {needed}"

@@ -8,6 +8,7 @@ from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit import tracing
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
+from peerloom.kit.quantity_texts import plural
 from peerloom.kit.sync_auto import why_gloo
 from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -69,7 +70,7 @@ class JobNodes:
         self._record.slots_found(backend, f"{reason}, with {name}: {why}")
         workers = await self._start(answered, wanted)
         if len(workers) < job.spec.min_workers:
-            return f"{len(workers)} workers could be started, fewer than {job.spec.min_workers}"
+            return f"{plural(len(workers), 'worker')} could be started, fewer than {job.spec.min_workers}"
         self._sessions.expect(workers)
         return ""
 

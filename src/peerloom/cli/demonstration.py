@@ -124,7 +124,8 @@ def _tell_answers(answers: Sequence[NodeAnswer], requests: int, nodes: int) -> N
         _say(f"{answer.name.ljust(name_width)}  belief {answer.belief:.4f}, {gave}")
         if not is_one_reason:
             _say(f"{' ' * name_width}  chosen: {answer.chosen_because}")
-        _say(f"{' ' * name_width}  answer: {answer.reason}")
+        if answer.accepted_slots < answer.slots:
+            _say(f"{' ' * name_width}  answer: {answer.reason}")
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Fields of a job that `jobs show` has, in words; empty where there is nothing to say."""
 
 from peerloom import Job
-from peerloom.cli.units import human_bytes
-from peerloom.kit.quantity_texts import plural
+from peerloom.kit.quantity_texts import plural, shown_bytes
 
 
 def passed_over_of(job: Job) -> str:
@@ -44,6 +43,6 @@ def network_of(job: Job) -> str:
     if job.traffic is None:
         return ""
     traffic = job.traffic
-    sent = human_bytes(sum(link.sent_bytes for link in traffic.links if link.host))
+    sent = shown_bytes(sum(link.sent_bytes for link in traffic.links if link.host))
     lag = "" if traffic.lag_worst_s is None else f", {1000 * traffic.lag_worst_s:.1f} ms behind at worst"
     return f"{sent} over {traffic.backend} ({traffic.medium}){lag}"

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from peerloom.cli.invocation import default_state
-from peerloom.cli.units import human_bytes
+from peerloom.kit.quantity_texts import shown_bytes
 from peerloom.sandbox.bubblewrap import why_no_bubblewrap
 from peerloom.sandbox.cgroups import why_no_cgroups
 from peerloom.sandbox.kernel_support import find_support
@@ -67,7 +67,7 @@ def _memory() -> Finding:
     import psutil
 
     memory = psutil.virtual_memory()
-    found = f"{human_bytes(memory.available)} free of {human_bytes(memory.total)}"
+    found = f"{shown_bytes(memory.available)} free of {shown_bytes(memory.total)}"
     remedy = "close other programs, or lend fewer slots (about 0.4 GB each)"
     return Finding("memory", memory.available >= 4e9, found, "for the nine slots of the demo", remedy)
 
@@ -150,7 +150,7 @@ def _state_folder(state: Path) -> Finding:
     existing = next(folder for folder in (state, *state.absolute().parents) if folder.is_dir())
     try:
         with tempfile.TemporaryFile(dir=existing):
-            free = human_bytes(shutil.disk_usage(existing).free)
+            free = shown_bytes(shutil.disk_usage(existing).free)
     except OSError as error:
         found = f"{state} can't be written ({error.strerror})"
         return Finding(

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from peerloom.cli.units import human_bytes, human_share
+from peerloom.cli.units import human_share
 from peerloom.client.types import Job, PredictedStage
 from peerloom.kit.printable import Column
-from peerloom.kit.quantity_texts import plural, shown_s
+from peerloom.kit.quantity_texts import plural, shown_bytes, shown_s
 
 _DIVIDED = ("pipeline", "sharded")
 
@@ -41,5 +41,5 @@ PREDICTED_COLUMNS: tuple[Column, ...] = (
     Column("ON", _nodes_of),
     Column("COMPUTES", lambda stage: shown_s(stage.computing_s), right=True),
     Column("IDLE", lambda stage: human_share(stage.idle_ratio), right=True),
-    Column("MEMORY", lambda stage: f"{human_bytes(stage.needed_bytes)} of {human_bytes(stage.memory_bytes)}"),
+    Column("MEMORY", lambda stage: f"{shown_bytes(stage.needed_bytes)} of {shown_bytes(stage.memory_bytes)}"),
 )

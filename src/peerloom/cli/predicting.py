@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from peerloom.cli.invocation import Command
-from peerloom.cli.units import human_bytes
 from peerloom.errors import ConfigurationError, InvalidArgumentError
-from peerloom.kit.quantity_texts import shown_s
+from peerloom.kit.quantity_texts import shown_bytes, shown_s
 
 if TYPE_CHECKING:
     from peerloom.kit.sync_model.prediction import StepPrediction
@@ -157,5 +156,5 @@ def parts_of(prediction: "StepPrediction") -> dict[str, str]:
         "computing": shown_s(prediction.compute_s),
         "exposed communication": shown_s(prediction.exposed_s),
         "compression": shown_s(prediction.compression_s),
-        "sent a step": f"{human_bytes(prediction.sent_bytes)} by the busiest worker",
+        "sent a step": f"{shown_bytes(prediction.sent_bytes)} by the busiest worker",
     }

@@ -2,7 +2,8 @@
 
 from peerloom import JobResult
 from peerloom.cli.output import print_document, print_fields, say
-from peerloom.cli.units import human_bytes, human_duration, metric_of
+from peerloom.cli.units import human_duration, metric_of
+from peerloom.kit.quantity_texts import shown_bytes
 
 
 def print_result(result: JobResult | None, output: str = "table") -> None:
@@ -52,11 +53,11 @@ def _step(result: JobResult) -> str:
 def _exchanged(result: JobResult) -> str:
     if not result.communicated_bytes:
         return ""
-    return f"{human_bytes(result.communicated_bytes)} that one worker gave to the others"
+    return f"{shown_bytes(result.communicated_bytes)} that one worker gave to the others"
 
 
 def _model(result: JobResult) -> str:
     if result.model is None:
         return ""
     where = result.model_path or result.model.digest[:12]
-    return f"{where} ({human_bytes(result.model.size_bytes)})"
+    return f"{where} ({shown_bytes(result.model.size_bytes)})"

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from peerloom.cli.output import print_fields, say, table_lines
-from peerloom.cli.units import human_bytes
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import shown_bytes
 
 if TYPE_CHECKING:
     from peerloom.testbed import Testbed
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 _LINK_COLUMNS = (
     Column("HOST", lambda link: link.host or f"(node {link.node})"),
-    Column("SENT", lambda link: human_bytes(link.sent_bytes), right=True),
+    Column("SENT", lambda link: shown_bytes(link.sent_bytes), right=True),
     Column("PACKETS", lambda link: f"{link.sent_packets:,}", right=True),
-    Column("RECEIVED", lambda link: human_bytes(link.received_bytes), right=True),
+    Column("RECEIVED", lambda link: shown_bytes(link.received_bytes), right=True),
     Column("PACKETS", lambda link: f"{link.received_packets:,}", right=True),
     Column("DROPPED", lambda link: f"{link.dropped_packets:,}", right=True),
 )
@@ -44,7 +44,7 @@ def print_traffic(traffic: "Traffic") -> None:
     shown = [link for link in traffic.links if link.host or link.sent_bytes]
     for line in table_lines(shown, _LINK_COLUMNS):
         say(line, err=True)
-    sent = f"{human_bytes(traffic.total_bytes)} sent by all hosts in {traffic.seconds:.1f} s"
+    sent = f"{shown_bytes(traffic.total_bytes)} sent by all hosts in {traffic.seconds:.1f} s"
     say(f"{sent} over {traffic.backend} ({traffic.medium}, {traffic.congestion_control})", err=True)
     if traffic.lag_worst_s is None:
         return
@@ -77,8 +77,8 @@ def print_standing(standing: "Standing") -> None:
         Column("LINK", lambda host: "up" if stats.of(host.node).up else "down"),
         Column("STATE", lambda host: states[host.name].state if host.name in states else "-"),
         Column("BELIEF", lambda host: _belief(states, host.name), right=True),
-        Column("SENT", lambda host: human_bytes(stats.of(host.node).sent_bytes), right=True),
-        Column("RECEIVED", lambda host: human_bytes(stats.of(host.node).received_bytes), right=True),
+        Column("SENT", lambda host: shown_bytes(stats.of(host.node).sent_bytes), right=True),
+        Column("RECEIVED", lambda host: shown_bytes(stats.of(host.node).received_bytes), right=True),
         Column("DROPPED", lambda host: f"{stats.of(host.node).dropped_packets:,}", right=True),
     )
     for line in table_lines(plan.all_hosts, columns):

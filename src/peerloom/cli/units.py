@@ -3,15 +3,6 @@
 from datetime import UTC, datetime
 
 
-def human_bytes(count: float) -> str:
-    """E.g. "12.3 MB"; powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-
-
 def human_duration(seconds: float) -> str:
     """E.g. "0.4 s", "12 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
     if seconds < 9.95:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from peerloom.kit.printable import Column, escaped
+from peerloom.kit.quantity_texts import plural
 
 GAP = 2
 CELL_LIMIT = 28  # one long name must not push all else off the screen
@@ -107,7 +108,7 @@ def summary_line(section: Callable[[str], Any]) -> str:
     in_use = f"{used} of {slots} slots in use" if told or not alive else "slots in use unknown"
     of_nodes = f"{len(alive)} of {len(nodes)} nodes alive, {in_use}"
     going = sum(not row["ended"] for row in section("jobs"))
-    of_jobs = f"{going} job{'' if going == 1 else 's'} going on"
+    of_jobs = f"{plural(going, 'job')} going on"
     parts = {"registry": (of_nodes, "nodes unknown"), "trainer": (of_jobs, "jobs unknown")}
     return ", ".join(known if services[name]["told"] else unknown for name, (known, unknown) in parts.items())
 

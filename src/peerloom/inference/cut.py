@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
+from peerloom.kit.quantity_texts import plural, shown_s
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def cut(
     total = sum(layer.parameter_bytes for layer in layers)
     reason = (
         f"{len(layers)} layers of {total:,} bytes cut into {len(best)}: the slowest stage, layers "
-        f"{slowest.first} to {slowest.end - 1} on {slowest.node}, takes {slowest.seconds * 1e3:.3g} ms each"
+        f"{slowest.first} to {slowest.end - 1} on {slowest.node}, takes {shown_s(slowest.seconds)} each"
     )
     return best, reason
 
@@ -114,7 +115,7 @@ def _too_large(
         )
     else:
         text = "no cut between its layers fits the memory of each"
-    many = f"{stages or len(nodes)} node{'s' if (stages or len(nodes)) != 1 else ''}"
+    many = plural(stages or len(nodes), "node")
     return ResourceExhaustedError(
         f"The model of {total:,} bytes fits no set of {many} with {room:,} bytes lent to models: {text}.",
         reason="MODEL_TOO_LARGE",

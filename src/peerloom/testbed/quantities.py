@@ -3,6 +3,7 @@
 import re
 
 from peerloom.errors import ConfigurationError
+from peerloom.kit.quantity_texts import shown_number
 
 _RATES = {"bps": 1.0, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -55,5 +56,5 @@ def shown_rate(rate: float) -> str:
     """For people: e.g. 5.21e8 as "521 Mbit/s"."""
     for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if rate >= scale:
-            return f"{rate / scale:.3g} {unit}"
+            return f"{shown_number(rate / scale)} {unit}"
     return f"{rate:.0f} bit/s"

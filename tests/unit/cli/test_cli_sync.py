@@ -148,7 +148,7 @@ def test_a_method_is_explained_with_what_a_step_would_take() -> None:
     assert prediction["timeline"][-1]["what"] == "all-reduce 0"
     shown = run("sync", "explain", "bsp-a2a", *SETTING, "--layers", "1").stdout
     assert "9.24 s" in shown
-    assert "6.0 MB by the busiest worker" in shown
+    assert "6 MB by the busiest worker" in shown
 
 
 def test_unequal_links_are_given_one_for_each_worker() -> None:

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from peerloom import BeliefTerms, BeliefWeights
 from peerloom.cli.explain import explain, in_brief, number
 from peerloom.cli.output import table_lines, to_plain
-from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of
+from peerloom.cli.units import human_age, human_duration, metric_of
 from peerloom.kit.printable import Column
 from peerloom.kit.quantity_texts import plural
 
@@ -33,13 +33,6 @@ from peerloom.kit.quantity_texts import plural
 )
 def test_durations(seconds: float, text: str) -> None:
     assert human_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2e15, "2000.0 TB")]
-)
-def test_sizes(count: float, text: str) -> None:
-    assert human_bytes(count) == text
 
 
 def test_ages_counts_and_metrics() -> None:

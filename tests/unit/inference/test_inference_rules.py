@@ -130,7 +130,7 @@ def test_the_fastest_possible_way_is_taken_and_the_others_are_named() -> None:
     ]
     mode, reason = choose(estimates)
     assert mode == "split"
-    assert reason == "split takes 0.1 s (two); remote 0.2 s; local not: no torch"
+    assert reason == "split takes 100 ms (two); remote 200 ms; local not: no torch"
 
 
 def test_a_pace_is_learned_by_batch_size() -> None:

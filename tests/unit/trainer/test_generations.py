@@ -280,7 +280,7 @@ def test_without_state_and_checkpoint_a_job_begins_anew_three_times(is_there: bo
     why = "begin anew: all who had the state are lost, and there is no checkpoint yet"
     decision = decide(pool, 2, LIMITS, 0.0, committed_step=50, begun_anew=2)
     if is_there:
-        assert decision == g.Form(("w1",), 0, 0, f"1 workers {why}")
+        assert decision == g.Form(("w1",), 0, 0, f"1 worker begins{why.removeprefix('begin')}")
     else:
         assert decision == g.Hold(f"waiting for at least 1 worker, to {why}", None)
     failed = decide(pool, 2, LIMITS, 0.0, committed_step=50, begun_anew=3)

@@ -111,7 +111,7 @@ async def test_refusals_for_lack_of_means_and_silence_are_evidence() -> None:
     busy = Agent("ada", 0, refusal=Refusal.REFUSAL_BUSY)
     drains = Agent("bob", 0, refusal=Refusal.REFUSAL_DRAINING)
     made = parts(busy, drains, Agent("eve", is_away=True))
-    assert await made.nodes.recruit() == "none of the 3 nodes that were asked could give a slot"
+    assert await made.nodes.recruit() == "none of 3 nodes asked could give a slot"
     assert blamed(made) == [
         ("node-ada", "refused work: no slot is free"),
         ("node-eve", "did not answer a request for work: eve is away"),
@@ -120,7 +120,7 @@ async def test_refusals_for_lack_of_means_and_silence_are_evidence() -> None:
 
 async def test_who_took_work_and_did_not_start_it_is_to_blame() -> None:
     made = parts(Agent("ada", 1), Agent("bob", 1, fails_to_start=True), min_workers=2)
-    assert await made.nodes.recruit() == "1 workers could be started, fewer than 2"
+    assert await made.nodes.recruit() == "1 worker could be started, fewer than 2"
     assert blamed(made) == [("node-bob", "took work and did not start it: no process could be started")]
 
 

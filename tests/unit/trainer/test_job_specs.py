@@ -245,7 +245,7 @@ def test_what_nccl_was_never_run_with_gets_gloo_on_gpus_too() -> None:
 
 def test_a_round_without_compute_says_so() -> None:
     spec = complete_spec(JobSpec(task="digits", min_workers=2))
-    assert verdict(0, spec, 3) == (False, "none of the 3 nodes that were asked could give a slot")
+    assert verdict(0, spec, 3) == (False, "none of 3 nodes asked could give a slot")
     assert verdict(1, spec, 3) == (False, "1 slot given, and the job needs at least 2 workers")
     assert verdict(2, spec, 3)[0]
 

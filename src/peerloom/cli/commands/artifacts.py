@@ -9,17 +9,16 @@ from peerloom.cli.invocation import Command, Invocation, listing_options, system
 from peerloom.cli.name_completion import ARTIFACT, NODE
 from peerloom.cli.output import print_document, print_fields, print_list, say
 from peerloom.cli.parameters import choice_of
-from peerloom.cli.units import human_bytes
 from peerloom.client.types.artifacts import ArtifactKind
 from peerloom.kit.printable import Column
-from peerloom.kit.quantity_texts import plural
+from peerloom.kit.quantity_texts import plural, shown_bytes
 
 _HERE = "peerloom.cli.commands.artifacts"
 _COLUMNS = (
     Column("ARTIFACT", lambda one: one.digest[:12]),
     Column("NAME", lambda one: one.name or "-"),
     Column("KIND", lambda one: one.kind.replace("_", " ")),
-    Column("SIZE", lambda one: human_bytes(one.size_bytes), right=True),
+    Column("SIZE", lambda one: shown_bytes(one.size_bytes), right=True),
     Column("JOB", lambda one: one.job_id or "-"),
     Column("HELD BY", lambda one: ", ".join(one.holders)),
     Column("PINNED BY", lambda one: ", ".join(one.pinned_by) or "-"),
@@ -72,7 +71,7 @@ def put_artifact(invocation: Invocation, file: Path, kind: str, name: str, copie
     with invocation.client() as client:
         kept = client.artifacts.put(file, kind=kind, name=name, copies=copies, node=node)
     say(kept.digest)
-    say(f"{human_bytes(kept.size_bytes)}, kept by {', '.join(kept.holders)}", err=True)
+    say(f"{shown_bytes(kept.size_bytes)}, kept by {', '.join(kept.holders)}", err=True)
 
 
 @click.command("get")
@@ -120,7 +119,7 @@ def show_artifact(invocation: Invocation, digest: str) -> None:
             ("digest", one.digest),
             ("name", one.name),
             ("kind", one.kind.replace("_", " ")),
-            ("size", f"{one.size_bytes:,} bytes in {chunks} of {human_bytes(found.chunk_bytes)}"),
+            ("size", f"{one.size_bytes:,} bytes in {chunks} of {shown_bytes(found.chunk_bytes)}"),
             ("made by", " of ".join(part for part in (one.maker, one.job_id) if part)),
             ("held by", ", ".join(one.holders)),
             ("pinned by", ", ".join(one.pinned_by)),

@@ -11,7 +11,7 @@ from peerloom.cli.name_completion import NODE, POLICY
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.units import human_age
 from peerloom.kit.printable import Column
-from peerloom.kit.quantity_texts import plural
+from peerloom.kit.quantity_texts import plural, shown_number
 
 _HERE = "peerloom.cli.commands.beliefs"
 
@@ -87,7 +87,7 @@ def _take_apart(terms: BeliefTerms, belief: float) -> None:
 
 _SCORE_COLUMNS = (
     Column("TERM", lambda term: term.name),
-    Column("VALUE", lambda term: f"{term.value:.6g}", right=True),
+    Column("VALUE", lambda term: shown_number(term.value, digits=6), right=True),
     Column("UNIT", lambda term: term.unit),
     Column("BECAUSE", lambda term: term.evidence),
 )

@@ -11,9 +11,10 @@ from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import MODEL
 from peerloom.cli.output import print_document, print_fields, print_list, say
 from peerloom.cli.parameters import Size
-from peerloom.cli.units import human_age, human_bytes, metric_of
+from peerloom.cli.units import human_age, metric_of
 from peerloom.client.types.artifacts import ModelFormat
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import shown_bytes
 
 _HERE = "peerloom.cli.commands.models"
 
@@ -23,7 +24,7 @@ _COLUMNS = (
     Column("DIGEST", lambda model: model.digest[:12]),
     Column("TASK", lambda model: model.task),
     Column("TEST", lambda model: metric_of(model.metric_name, model.metric)),
-    Column("SIZE", lambda model: human_bytes(model.size_bytes), right=True),
+    Column("SIZE", lambda model: shown_bytes(model.size_bytes), right=True),
     Column("JOB", lambda model: model.job_id),
     Column("MADE", lambda model: human_age(model.create_time)),
 )
@@ -67,7 +68,7 @@ def show_model(invocation: Invocation, model: str) -> None:
         [
             ("model", found.reference),
             ("digest", found.digest),
-            ("size", human_bytes(found.size_bytes)),
+            ("size", shown_bytes(found.size_bytes)),
             ("task", found.task),
             ("test", metric_of(found.metric_name, found.metric)),
             ("job", found.job_id),

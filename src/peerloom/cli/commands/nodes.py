@@ -10,10 +10,11 @@ from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
-from peerloom.cli.units import human_age, human_bytes, human_duration, human_share
+from peerloom.cli.units import human_age, human_duration, human_share
 from peerloom.client.types import NodeState
 from peerloom.errors import NotFoundError, UnavailableError
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import shown_bytes, shown_number
 
 _SESSIONS_SHOWN = 10
 _HERE = "peerloom.cli.commands.nodes"
@@ -44,7 +45,7 @@ COLUMNS = (
 _MEASURING_POLICY = "survival"
 _SEEN_COLUMNS = (
     Column("TERM", lambda term: term.name),
-    Column("VALUE", lambda term: f"{term.value:.4g} {term.unit}"),
+    Column("VALUE", lambda term: f"{shown_number(term.value, digits=4)} {term.unit}"),
     Column("BECAUSE", lambda term: term.evidence),
 )
 _SESSION_COLUMNS = (
@@ -146,8 +147,8 @@ def _measured_of(speed: MachineSpeed | None) -> list[tuple[str, str]]:
             "training",
             f"{training:,.1f} GFLOP/s a slot" if training else "not measured yet: it waits to be idle",
         ),
-        ("memory", f"{human_bytes(speed.memory_bytes_per_s)}/s"),
-        ("disk", f"{human_bytes(speed.disk_bytes_per_s)}/s"),
+        ("memory", f"{shown_bytes(speed.memory_bytes_per_s)}/s"),
+        ("disk", f"{shown_bytes(speed.disk_bytes_per_s)}/s"),
         ("heartbeat", f"answered in {1000 * heartbeat_s:,.1f} ms" if heartbeat_s else ""),
     ]
 
@@ -173,7 +174,7 @@ def _gpu_in_use(gpu: GpuLoad) -> str:
 
 
 def _used_of(used: int, total: int) -> str:
-    return f"{human_bytes(used)} of {human_bytes(total)}"
+    return f"{shown_bytes(used)} of {shown_bytes(total)}"
 
 
 def _print_node(node: Node) -> None:

@@ -9,21 +9,22 @@ import click
 from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.output import print_document, say, table_lines
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import shown_number
 from peerloom.simulator import POPULATIONS, Estimate, PolicyReport, Scenario, compare, policy_names, usual
 
 _DAY_S = 86_400.0
 _POLICIES = ("random", "thesis", "survival", "oracle")
 
 
-def _figure(head: str, name: str, form: str = ".3g") -> Column:
-    return Column(head, lambda one: _text(one.figures[name], form), right=True)
+def _figure(head: str, name: str) -> Column:
+    return Column(head, lambda one: _text(one.figures[name]), right=True)
 
 
-def _text(estimate: Estimate, form: str) -> str:
+def _text(estimate: Estimate) -> str:
     if estimate.mean is None:
         return "-"
-    mean = format(estimate.mean, form)
-    return mean if estimate.half_width is None else f"{mean} ±{format(estimate.half_width, '.2g')}"
+    mean = shown_number(estimate.mean)
+    return mean if estimate.half_width is None else f"{mean} ±{shown_number(estimate.half_width, digits=2)}"
 
 
 _COLUMNS = (

@@ -9,11 +9,11 @@ from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.output import print_document, print_fields, say, table_lines, to_plain
 from peerloom.cli.predicting import parts_of, setting_of, setting_options
-from peerloom.cli.units import human_bytes
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.federated_rounds import FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.printable import Column
+from peerloom.kit.quantity_texts import shown_bytes
 from peerloom.kit.sync_explained import explained, method_to_explain
 from peerloom.kit.sync_grammar import CHOICES
 from peerloom.kit.sync_method import PRESETS, SyncMethod
@@ -39,7 +39,7 @@ _RANKED_COLUMNS = (
     Column("COMPUTING", lambda row: parts_of(row.prediction)["computing"], right=True),
     Column("EXPOSED", lambda row: parts_of(row.prediction)["exposed communication"], right=True),
     Column("COMPRESSION", lambda row: parts_of(row.prediction)["compression"], right=True),
-    Column("SENT", lambda row: human_bytes(row.prediction.sent_bytes), right=True),
+    Column("SENT", lambda row: shown_bytes(row.prediction.sent_bytes), right=True),
 )
 
 

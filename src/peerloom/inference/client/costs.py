@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from peerloom.client.types.inference import Estimate, Mode
 from peerloom.errors import ResourceExhaustedError, UnavailableError
+from peerloom.kit.quantity_texts import shown_s
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,13 @@ def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
         raise no_way(estimates)
     _, _, best = min(possible, key=lambda item: item[:2])
     others = [
-        f"{each.mode} {each.seconds:.3g} s" if each.seconds is not None else f"{each.mode} not: {each.reason}"
+        f"{each.mode} {shown_s(each.seconds)}"
+        if each.seconds is not None
+        else f"{each.mode} not: {each.reason}"
         for each in estimates
         if each is not best
     ]
-    return best.mode, f"{best.mode} takes {best.seconds:.3g} s ({best.reason}); {'; '.join(others)}"
+    return best.mode, f"{best.mode} takes {shown_s(best.seconds)} ({best.reason}); {'; '.join(others)}"
 
 
 def after_refusal(estimates: Sequence[Estimate], error: ResourceExhaustedError) -> tuple[Estimate, ...]:

@@ -17,6 +17,7 @@ from peerloom.inference.client.replicas import FRESH_S, SAME_S, Replicas
 from peerloom.inference.client.split import layer_costs, stage_nodes
 from peerloom.inference.cut import cut
 from peerloom.kit.clock import Clock
+from peerloom.kit.quantity_texts import shown_bytes, shown_s
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
@@ -119,9 +120,8 @@ class Estimator:
         fetch_s, ready_s = self._local.ready_s(digest, model_bytes, bytes_per_s)
         sample_s = self._local.times(digest, guess_s).predict_s(samples) / samples
         seconds = local_s(InferenceBatch(samples, 0, 0), fetch_s, ready_s, sample_s)
-        reason = (
-            f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
-        )
+        computing = f"computing {shown_s(samples * sample_s)}"
+        reason = f"fetching {shown_s(fetch_s)}, making ready {shown_s(ready_s)}, {computing}"
         return Estimate("local", seconds, reason)
 
     def _as_measured(
@@ -132,7 +132,7 @@ class Estimator:
         measured_s = times.median_s(samples, self._clock.monotonic_s())
         if split.seconds is None or measured_s is None:
             return split
-        reason = f"{split.reason}; it took {measured_s:.3g} s"
+        reason = f"{split.reason}; it took {shown_s(measured_s)}"
         return replace(split, seconds=ready_s + measured_s, reason=reason)
 
 
@@ -180,7 +180,7 @@ def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> 
     computing_s = request.samples * best.sample_s
     moved_bytes = request.input_bytes + request.output_bytes
     reason = (
-        f"on {best.name}: way {best.round_trip_s * 1e3:.3g} ms, {moved_bytes:,} bytes at "
-        f"{best.bytes_per_s / 1e6:.3g} MB/s, queue {best.queue_s:.3g} s, computing {computing_s:.3g} s"
+        f"on {best.name}: way {shown_s(best.round_trip_s)}, {moved_bytes:,} bytes at "
+        f"{shown_bytes(best.bytes_per_s)}/s, queue {shown_s(best.queue_s)}, computing {shown_s(computing_s)}"
     )
     return Estimate("remote", remote_s(request, best), reason), best.name
