@@ -135,10 +135,13 @@ def test_no_two_modules_have_one_name() -> None:
     assert found == [], listed(found)
 
 
-def test_no_two_classes_have_one_name() -> None:
+@pytest.mark.parametrize("layer", ["", *LAYERS])
+def test_no_two_classes_have_one_name(layer: str) -> None:
+    """Nor do two of one layer."""
+    of_layer = [source for source in package() if source.name.startswith(layer)]
     names = [
         (node.name, source.name)
-        for source in named_sources()
+        for source in (of_layer if layer else named_sources())
         for node in source.nodes
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]

@@ -19,7 +19,7 @@ from peerloom.client.signatures import taking
 from peerloom.client.transport_seam import TransportSeam, transport_in_use
 from peerloom.client.types.artifacts import ModelFormat
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
-from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
+from peerloom.client.types.inference import Combination, GeneratedToken, Inference, Mode, OpinionMode
 from peerloom.client.types.job_specs import JobSpec, ScriptSpec
 from peerloom.client.types.jobs import Job, Model
 from peerloom.client.types.shown import Listing
@@ -252,7 +252,7 @@ class AsyncClient(AsyncNetwork):
         seed: int = 0,
         mode: Mode = "auto",
         stages: int = 0,
-    ) -> AsyncGenerator[Token, None]:
+    ) -> AsyncGenerator[GeneratedToken, None]:
         """The tokens with which a model of text continues the prompt, until its context is full.
 
         `temperature` 0 takes the most probable token each time; above, chance from `seed` chooses. `mode`

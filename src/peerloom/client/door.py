@@ -7,7 +7,7 @@ from peerloom.admission.joining import registry_address
 from peerloom.client.conversions.words import time_of
 from peerloom.client.loop_thread import SyncFace, blocking
 from peerloom.client.remote_services import Services
-from peerloom.client.types.admission import Admitted, Token, TokenRole
+from peerloom.client.types.admission import Admitted, JoinToken, TokenRole
 from peerloom.v1 import admission_pb2
 
 
@@ -19,7 +19,7 @@ class AsyncDoor:
 
     async def create_token(
         self, role: TokenRole, *, name: str = "", ttl: timedelta = timedelta(minutes=15), owner: str = ""
-    ) -> Token:
+    ) -> JoinToken:
         """A token that admits one of that role, once, for so long.
 
         `name` is the id in its certificate ("": one is made); for a node that of one which was admitted
@@ -31,7 +31,7 @@ class AsyncDoor:
         made = await self._services.admission.call(lambda stub: stub.CreateToken, request)
         place = registry_address(made.join_address, self._services.address.text)
         text = str(JoinString(made.token_id, made.secret, made.authority_sha256, place))
-        return Token(made.token_id, role, text, time_of(made, "expires_time"))
+        return JoinToken(made.token_id, role, text, time_of(made, "expires_time"))
 
     async def admitted(self) -> list[Admitted]:
         """Who was admitted, newest first: all for an operator, else those of the same owner."""

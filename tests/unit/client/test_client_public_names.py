@@ -2,10 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args, get_type_hints
 
+import numpy.typing as npt
 import pytest
 
 import peerloom
+from peerloom.client.artifacts import Artifacts
+from peerloom.client.door import Door
 
 
 def test_the_public_names_are_sorted_and_there() -> None:
@@ -32,6 +37,36 @@ def test_every_exception_and_value_of_the_sdk_is_public() -> None:
         name for home in (errors, types) for name, value in vars(home).items() if isinstance(value, type)
     }
     assert {name for name in classes if name[0].isupper()} - {"Iterable", "Mapping"} <= set(peerloom.__all__)
+
+
+def test_all_that_the_sdk_hands_out_is_public() -> None:
+    """What its calls give, and what that has in turn: so all of it is in the reference, too."""
+    public = {getattr(peerloom, name) for name in peerloom.__all__ if name != "__version__"} | {
+        Artifacts,
+        Door,
+    }
+    found = {
+        f"{part.__qualname__}: {one.__name__}"
+        for thing in public
+        for part in (*_calls(thing), thing)
+        for one in _classes(get_type_hints(part, localns={"npt": npt, "ArrayLike": npt.ArrayLike}).values())
+        if one.__module__.startswith("peerloom.client") and one not in public
+    }
+    assert found == set()
+
+
+def _calls(thing: Any) -> Iterator[Any]:
+    """The public methods and properties of a class."""
+    for name, value in vars(thing).items() if isinstance(thing, type) else ():
+        if not name.startswith("_") and (isinstance(value, property) or callable(value)):
+            yield value.fget if isinstance(value, property) else value
+
+
+def _classes(hints: Iterable[Any]) -> Iterator[type]:
+    for hint in hints:
+        if isinstance(hint, type):
+            yield hint
+        yield from _classes(hint if isinstance(hint, list) else get_args(hint))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.client.types.inference import Estimate
+from peerloom.client.types.inference import RouteEstimate
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError, UnavailableError
 from peerloom.inference.client.costs import (
     BatchTimes,
@@ -31,7 +31,7 @@ PLACE = Place("n", round_trip_s=0.01, bytes_per_s=1000.0, sample_s=0.1, queue_s=
 
 
 def test_where_no_route_is_possible_each_says_why() -> None:
-    estimates = (Estimate("remote", None, "all are away"), Estimate("local", None, "no torch"))
+    estimates = (RouteEstimate("remote", None, "all are away"), RouteEstimate("local", None, "no torch"))
     with pytest.raises(UnavailableError, match="remote not: all are away; local not: no torch"):
         choose(estimates)
 
@@ -124,9 +124,9 @@ def test_costs_by_hand() -> None:
 
 def test_the_fastest_possible_way_is_taken_and_the_others_are_named() -> None:
     estimates = [
-        Estimate("remote", 0.2, "near"),
-        Estimate("local", None, "no torch"),
-        Estimate("split", 0.1, "two"),
+        RouteEstimate("remote", 0.2, "near"),
+        RouteEstimate("local", None, "no torch"),
+        RouteEstimate("split", 0.1, "two"),
     ]
     mode, reason = choose(estimates)
     assert mode == "split"
@@ -220,14 +220,14 @@ def test_the_first_number_that_is_none_is_named() -> None:
 
 
 def test_where_no_node_can_hold_the_model_another_way_is_left_or_the_error_stands() -> None:
-    remote, split = Estimate("remote", 0.1, "near"), Estimate("split", 0.2, "two")
+    remote, split = RouteEstimate("remote", 0.1, "near"), RouteEstimate("split", 0.2, "two")
     large = ResourceExhaustedError("5 bytes are missing.", reason="MODEL_TOO_LARGE")
-    left = after_refusal((remote, Estimate("local", None, "no torch"), split), large)
+    left = after_refusal((remote, RouteEstimate("local", None, "no torch"), split), large)
     assert choose(left)[0] == "split"
     assert (left[0].seconds, left[0].reason) == (None, "5 bytes are missing.")
     for estimates, error in (
         ((remote, split), ResourceExhaustedError("the queue is full.")),
-        ((remote, Estimate("split", None, "one node")), large),
+        ((remote, RouteEstimate("split", None, "one node")), large),
         ((), large),
     ):
         with pytest.raises(ResourceExhaustedError) as raised:

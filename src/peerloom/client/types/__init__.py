@@ -1,5 +1,6 @@
 """The values that the SDK hands out: frozen, typed, times aware and in UTC, None where nothing is known."""
 
+from peerloom.client.types.admission import Admitted, JoinToken
 from peerloom.client.types.artifacts import Artifact, ArtifactHolder, ArtifactManifest, KeptArtifact
 from peerloom.client.types.beliefs import (
     Belief,
@@ -32,6 +33,7 @@ from peerloom.client.types.events import (
     SyncChanged,
     WorkerLost,
 )
+from peerloom.client.types.inference import GeneratedToken, Inference, RouteEstimate
 from peerloom.client.types.job_plans import PlanInUse, PredictedPlan, PredictedStage
 from peerloom.client.types.job_records import (
     Accusation,
@@ -83,6 +85,7 @@ __all__ = [
     "FINAL_STATES",
     "Accelerator",
     "Accusation",
+    "Admitted",
     "Artifact",
     "ArtifactHolder",
     "ArtifactManifest",
@@ -101,14 +104,17 @@ __all__ = [
     "EvidenceKind",
     "ExplainedBelief",
     "FederatedRound",
+    "GeneratedToken",
     "GenerationFormed",
     "GpuLoad",
     "GradientsRefused",
+    "Inference",
     "Job",
     "JobEvent",
     "JobResult",
     "JobSpec",
     "JobState",
+    "JoinToken",
     "KeptArtifact",
     "Ledger",
     "LedgerStretch",
@@ -140,6 +146,7 @@ __all__ = [
     "Progress",
     "RawInput",
     "RobustRule",
+    "RouteEstimate",
     "ScaleShift",
     "ScoreTerm",
     "ScriptRun",

@@ -8,7 +8,7 @@ TokenRole = Literal["node", "user", "trainer", "selector", "dashboard", "operato
 
 
 @dataclass(frozen=True)
-class Token:
+class JoinToken:
     """What admits one, once, until `expires_time`; `text` is the whole string to hand over."""
 
     id: str

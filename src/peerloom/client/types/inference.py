@@ -12,7 +12,7 @@ OpinionMode = Literal["auto", "off", "background", "wait"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RouteEstimate:
     """What one route would take, in seconds (None: it can't be taken), and why."""
 
     mode: Mode
@@ -43,7 +43,7 @@ class Inference:
     seconds: float
     model_s: float = 0.0
     queue_s: float = 0.0
-    estimates: tuple[Estimate, ...] = ()
+    estimates: tuple[RouteEstimate, ...] = ()
     hedged: bool = False
     replaced: int = 0
     disagreement: float | None = None
@@ -55,7 +55,7 @@ class Inference:
 
 
 @dataclass(frozen=True)
-class Token:
+class GeneratedToken:
     """One token of a generated sequence: its number, its bytes, its place from 0, and seconds since the last.
 
     `nodes` computed it, in the order of their stages (empty: it was made here), and `replaced` counts the

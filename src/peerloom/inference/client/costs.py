@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peerloom.client.types.inference import Estimate, Mode
+from peerloom.client.types.inference import Mode, RouteEstimate
 from peerloom.errors import ResourceExhaustedError, UnavailableError
 from peerloom.kit.quantity_texts import shown_s
 
@@ -67,7 +67,7 @@ def local_s(request: InferenceBatch, fetch_s: float, ready_s: float, sample_s: f
     return fetch_s + ready_s + request.samples * sample_s
 
 
-def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
+def choose(estimates: Sequence[RouteEstimate]) -> tuple[Mode, str]:
     """The route that takes least, and why; the first of equals. Raises UnavailableError if there is none."""
     possible = [
         (each.seconds, place, each) for place, each in enumerate(estimates) if each.seconds is not None
@@ -85,7 +85,9 @@ def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
     return best.mode, f"{best.mode} takes {shown_s(best.seconds)} ({best.reason}); {'; '.join(others)}"
 
 
-def after_refusal(estimates: Sequence[Estimate], error: ResourceExhaustedError) -> tuple[Estimate, ...]:
+def after_refusal(
+    estimates: Sequence[RouteEstimate], error: ResourceExhaustedError
+) -> tuple[RouteEstimate, ...]:
     """The routes that are left where no node could hold the whole model; how much each lends wasn't known.
 
     Raises the error again if it is another, or no route is left.
@@ -94,11 +96,11 @@ def after_refusal(estimates: Sequence[Estimate], error: ResourceExhaustedError) 
     if error.reason != "MODEL_TOO_LARGE" or not is_left:
         raise error
     return tuple(
-        Estimate("remote", None, error.message) if each.mode == "remote" else each for each in estimates
+        RouteEstimate("remote", None, error.message) if each.mode == "remote" else each for each in estimates
     )
 
 
-def no_way(estimates: Sequence[Estimate]) -> UnavailableError:
+def no_way(estimates: Sequence[RouteEstimate]) -> UnavailableError:
     """Says of each route why it can't be taken."""
     reasons = "; ".join(f"{each.mode} not: {each.reason}" for each in estimates)
     return UnavailableError(f"No way leads to an answer now. {reasons}", reason="NO_WAY_TO_ANSWER")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.client.types.inference import Mode, Token
+from peerloom.client.types.inference import GeneratedToken, Mode
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from peerloom.inference.client.router import InferenceRouter
 from peerloom.inference.client.split import layer_costs, stage_nodes
@@ -30,7 +30,7 @@ async def generate(
     seed: int,
     mode: Mode,
     stages: int,
-) -> AsyncGenerator[Token, None]:
+) -> AsyncGenerator[GeneratedToken, None]:
     """The tokens that follow the prompt; see AsyncClient.generate."""
     check_range("tokens", tokens, 1, 1_000_000)
     check_range("temperature", temperature, 0, 100)
@@ -62,7 +62,7 @@ async def generate(
             chosen = sample(logits)
             seconds = router.clock.monotonic_s() - started_s
             new = pipeline.replaced - replaced
-            yield Token(chosen, decode(chosen, raw), position, seconds, pipeline.nodes, new)
+            yield GeneratedToken(chosen, decode(chosen, raw), position, seconds, pipeline.nodes, new)
             replaced, fed = pipeline.replaced, np.array([[chosen]], dtype=np.int64)
     finally:
         await pipeline.close()
@@ -84,7 +84,7 @@ def sampler(temperature: float, seed: int) -> Callable[[Array], int]:
 
 async def _local(
     router: InferenceRouter, digest: str, prompt: str | bytes, tokens: int, sample: Callable[[Array], int]
-) -> AsyncGenerator[Token, None]:
+) -> AsyncGenerator[GeneratedToken, None]:
     model = await router.local.model(digest)
     if not model.context:
         raise _not_text(digest)
@@ -94,7 +94,7 @@ async def _local(
     for position in range(length, min(length + tokens, model.context)):
         started_s = router.clock.monotonic_s()
         chosen = sample(await sequence.step(fed))
-        yield Token(chosen, decode(chosen, raw), position, router.clock.monotonic_s() - started_s)
+        yield GeneratedToken(chosen, decode(chosen, raw), position, router.clock.monotonic_s() - started_s)
         fed = np.array([[chosen]], dtype=np.int64)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from peerloom.client.types.inference import Estimate
+from peerloom.client.types.inference import RouteEstimate
 from peerloom.errors import PeerloomError
 from peerloom.inference.client.costs import InferenceBatch, Place, StagePlace, local_s, remote_s, split_s
 from peerloom.inference.client.local import LocalRoute
@@ -21,7 +21,7 @@ from peerloom.kit.quantity_texts import shown_bytes, shown_s
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
-Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that a remote call would ask
+Estimates = tuple[tuple[RouteEstimate, ...], str]  # of each route, and the node that a remote call would ask
 HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
 QUICK_S = 0.005  # figures that took longer to find hold longer in proportion: a slow client has other work
 _COMPARED = 4  # candidates that "auto" looks at
@@ -71,11 +71,11 @@ class Estimator:
 
     def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
         """What is left when no node can even describe the model."""
-        remote = Estimate("remote", None, error.message)
+        remote = RouteEstimate("remote", None, error.message)
         if reason := self._local.why_not():
-            return (remote, Estimate("local", None, reason)), ""
+            return (remote, RouteEstimate("local", None, reason)), ""
         local_s = self._local.times(digest).predict_s(samples)
-        return (remote, Estimate("local", local_s, "no node answers")), ""
+        return (remote, RouteEstimate("local", local_s, "no node answers")), ""
 
     async def _estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
         digest = description.digest
@@ -113,20 +113,20 @@ class Estimator:
 
     def _of_local(
         self, model: ModelDescription, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
-    ) -> Estimate:
+    ) -> RouteEstimate:
         digest = model.digest
         if reason := self._local.why_not(model.task):
-            return Estimate("local", None, reason)
+            return RouteEstimate("local", None, reason)
         fetch_s, ready_s = self._local.ready_s(digest, model_bytes, bytes_per_s)
         sample_s = self._local.times(digest, guess_s).predict_s(samples) / samples
         seconds = local_s(InferenceBatch(samples, 0, 0), fetch_s, ready_s, sample_s)
         computing = f"computing {shown_s(samples * sample_s)}"
         reason = f"fetching {shown_s(fetch_s)}, making ready {shown_s(ready_s)}, {computing}"
-        return Estimate("local", seconds, reason)
+        return RouteEstimate("local", seconds, reason)
 
     def _as_measured(
-        self, split: Estimate, ready_s: float, digest: str, samples: int, micro_batches: int
-    ) -> Estimate:
+        self, split: RouteEstimate, ready_s: float, digest: str, samples: int, micro_batches: int
+    ) -> RouteEstimate:
         # What each micro-batch costs at both of its ends no formula knows.
         times = self._split_times(digest, micro_batches)
         measured_s = times.median_s(samples, self._clock.monotonic_s())
@@ -142,14 +142,14 @@ def _split(
     replicas: Sequence[Replica],
     places: Mapping[str, Place],
     micro_batches: int,
-) -> tuple[Estimate, float]:
+) -> tuple[RouteEstimate, float]:
     """For the best cut over these nodes, and the seconds until all its stages are ready."""
     if len(description.layers) < 2 or len(replicas) < 2:
-        return Estimate("split", None, "it takes two layers and two nodes"), 0.0
+        return RouteEstimate("split", None, "it takes two layers and two nodes"), 0.0
     try:
         plan, reason = cut(layer_costs(description), stage_nodes(replicas))
     except PeerloomError as error:
-        return Estimate("split", None, error.message), 0.0
+        return RouteEstimate("split", None, error.message), 0.0
     by_name = {replica.node.name: replica for replica in replicas}
     # What the model takes as a whole is measured better than the layers one by one.
     whole_s = sum(layer.seconds_per_sample for layer in description.layers) or 1.0
@@ -166,16 +166,16 @@ def _split(
             )
         )
     seconds = split_s(request, stages, micro_batches)
-    return Estimate("split", seconds, reason), max(stage.place.ready_s for stage in stages)
+    return RouteEstimate("split", seconds, reason), max(stage.place.ready_s for stage in stages)
 
 
-def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> tuple[Estimate, str]:
+def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> tuple[RouteEstimate, str]:
     """For the best node, and its name; of those that are equal within a millisecond the first.
 
     `no_place` says why there are no places, if there are none.
     """
     if not places:
-        return Estimate("remote", None, no_place), ""
+        return RouteEstimate("remote", None, no_place), ""
     best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
     computing_s = request.samples * best.sample_s
     moved_bytes = request.input_bytes + request.output_bytes
@@ -183,4 +183,4 @@ def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> 
         f"on {best.name}: way {shown_s(best.round_trip_s)}, {moved_bytes:,} bytes at "
         f"{shown_bytes(best.bytes_per_s)}/s, queue {shown_s(best.queue_s)}, computing {shown_s(computing_s)}"
     )
-    return Estimate("remote", remote_s(request, best), reason), best.name
+    return RouteEstimate("remote", remote_s(request, best), reason), best.name

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from peerloom.client.models import find_digest
 from peerloom.client.remote_services import Services
-from peerloom.client.types.inference import Combination, Estimate, Inference, Mode, OpinionMode
+from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, RouteEstimate
 from peerloom.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -96,7 +96,7 @@ class InferenceRouter:
         hedge: bool,
         second_opinion: OpinionMode,
     ) -> Inference:
-        reason, estimates, first = "you asked for it", tuple[Estimate, ...](), ""
+        reason, estimates, first = "you asked for it", tuple[RouteEstimate, ...](), ""
         if mode == "auto":
             estimates, first = await self._estimates(digest, batch, micro_batches)
             mode, reason = choose(estimates)
@@ -200,7 +200,7 @@ class InferenceRouter:
                 if why := self.local.why_not():
                     if not isinstance(error, UnavailableError):
                         raise
-                    ways = (Estimate("remote", None, error.message), Estimate("local", None, why))
+                    ways = (RouteEstimate("remote", None, error.message), RouteEstimate("local", None, why))
                     raise no_way(ways) from error
         model = await self.local.model(digest)
         return model.raw_input, model.input_dtype
@@ -255,7 +255,7 @@ class InferenceRouter:
 
 
 def _of_remote(
-    answer: RemoteAnswer, reason: str, estimates: tuple[Estimate, ...], seconds: float
+    answer: RemoteAnswer, reason: str, estimates: tuple[RouteEstimate, ...], seconds: float
 ) -> Inference:
     return Inference(
         answer.outputs,
