@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy.typing as npt
@@ -53,6 +54,16 @@ def test_all_that_the_sdk_hands_out_is_public() -> None:
         if one.__module__.startswith("peerloom.client") and one not in public
     }
     assert found == set()
+
+
+def test_the_sdk_s_page_names_each_call() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "sdk.md").read_text()
+    calls = {
+        prefix + part.__name__
+        for thing, prefix in ((peerloom.Client, ""), (Artifacts, "artifacts."), (Door, "door."))
+        for part in _calls(thing)
+    }
+    assert {call for call in calls if f"{call}(" not in page} == {"close", "address"}, "a block closes it"
 
 
 def _calls(thing: Any) -> Iterator[Any]:
