@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md, configuration.md, python.md and api.md from the code and the protos.
+"""Writes cli.md, configuration.md, python.md, api.md and errors.md of docs/reference from code and protos.
 
 python docs/generate_reference.py            writes them
 python docs/generate_reference.py --check    ends with 1 and names those that aren't current
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from errors_page import errors_page
 from python_page import python_page
 
 from peerloom.cli.main import cli
@@ -42,6 +43,7 @@ def main() -> int:
         "configuration.md": configuration_page(),
         "python.md": f"{MADE}\n{python_page()}",
         "api.md": api_page(),
+        "errors.md": f"{MADE}\n{errors_page()}",
     }
     paths = {REFERENCE / name: text for name, text in pages.items()}
     if "--check" not in sys.argv[1:]:
@@ -138,8 +140,8 @@ def api_page() -> str:
         "- A call that changes something and may be repeated carries a `request_id`: a repeat changes "
         "nothing twice.\n"
         "- A stream that shows a log (`WatchNodes`, `WatchJob`) can be resumed from a sequence number.\n"
-        "- Every error carries a `google.rpc.ErrorInfo` with a `reason` for programs; the message says what "
-        "was wrong, where, and what to do next.\n"
+        "- Every error carries a `google.rpc.ErrorInfo` with a [`reason`](errors.md) for programs; "
+        "the message says what was wrong, where, and what to do next.\n"
         "- Messages are at most 4 MiB; artifacts travel in chunks.\n",
     ]
     for name in API_FILES:

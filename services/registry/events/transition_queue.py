@@ -108,4 +108,4 @@ def _refuse(changes: Sequence[_Change], error: Exception) -> None:
 
 
 def _stopping() -> UnavailableError:
-    return UnavailableError("The registry is about to stop; ask it again.", reason="STOPS")
+    return UnavailableError("The registry is about to stop; ask it again.", reason="STOPPING")

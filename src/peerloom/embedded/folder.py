@@ -79,7 +79,7 @@ class StateFolder:
                 raise FailedPreconditionError(
                     f"The state folder {self.path} is in use by process {owner}. Stop that system with "
                     f"'peerloom down --state {self.path}', or choose another folder with --state.",
-                    reason="STATE_FOLDER_IN_USE",
+                    reason="STATE_IN_USE",
                     metadata={"pid": str(owner), "state": str(self.path)},
                 )
             time.sleep(_POLL_S)

@@ -7,7 +7,14 @@ from google.protobuf import any_pb2
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from peerloom.errors import BY_STATUS, DOMAIN, InternalError, PeerloomError, UnavailableError
+from peerloom.errors import (
+    BY_STATUS,
+    DOMAIN,
+    DeadlineError,
+    InternalError,
+    PeerloomError,
+    UnavailableError,
+)
 from peerloom.kit.printable import escaped
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -60,7 +67,9 @@ def error_from_rpc(error: grpc.RpcError, address: str, service: str) -> Peerloom
             metadata={"service": service, "address": address},
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return cls(f"The {service} at {address} did not answer in time.", reason="NO_ANSWER_IN_TIME")
+        return DeadlineError(
+            f"The {service} at {address} did not answer in time.", reason="NO_ANSWER_IN_TIME"
+        )
     where = {"service": service, "address": address}
     return cls(f"{service} at {address}: {details}", metadata=where)
 
