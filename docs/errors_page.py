@@ -83,7 +83,7 @@ def _raised(tree: ast.Module, constants: dict[str, str]) -> Iterator[tuple[str, 
     for call in _calls(tree, "of_name"):
         kind = call.args[0]
         if isinstance(kind, ast.Constant):
-            reason = f"{str(kind.value).upper().replace(' ', '_')}_NOT_FOUND"
+            reason = NotFoundError.of_name(str(kind.value), "", ()).reason
             yield (
                 NotFoundError.__name__,
                 Said(reason, f"There is no {kind.value} {ELSEWHERE}. Did you mean {ELSEWHERE}?"),

@@ -196,7 +196,9 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             )
         if agent.status.is_draining or agent.stopping.is_set():
             raise FailedPreconditionError(
-                f"{agent.spec.name} takes no new work: it is being drained.", reason="DRAINING"
+                f"{agent.spec.name} takes no new work: it is being drained. Ask another node, or end that: "
+                f"peerloom nodes drain {agent.spec.name} --undo",
+                reason="DRAINING",
             )
         if agent.policy.withheld:
             raise FailedPreconditionError(agent.policy.withheld, reason="OWNER_LIMITS")

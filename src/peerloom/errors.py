@@ -31,6 +31,7 @@ _NAME_CHARACTERS = 128
 _SCANNED = 5000
 _COMPARED = 100
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
+_NO_WORD = re.compile(r"[^A-Z0-9]+")
 
 
 class PeerloomError(Exception):
@@ -83,7 +84,7 @@ class NotFoundError(PeerloomError):
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return cls(
             f"There is no {kind} {name!r}.{hint}",
-            reason=f"{kind.upper().replace(' ', '_')}_NOT_FOUND",
+            reason=f"{_NO_WORD.sub('_', kind.upper())}_NOT_FOUND",
             metadata={"kind": kind, "name": name, "nearest": ",".join(near)},
         )
 

@@ -188,7 +188,7 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
 def test_down_without_a_system_says_so_and_ends_with_3(alone: Shell) -> None:
     answer = alone("down")
     assert answer.returncode == 3
-    assert answer.stderr == f"error: No system is up on {alone.state}.\n"
+    assert answer.stderr == f"error: No system is up on {alone.state}. Another folder is named by --state.\n"
 
 
 def test_a_detached_start_that_fails_tells_the_reason(alone: Shell) -> None:

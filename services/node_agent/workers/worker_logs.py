@@ -55,7 +55,7 @@ class LogFolder:
         folder = self._folder / job_id
         if not folder.is_dir():
             known = [job.name for job in self._folder.iterdir()] if self._folder.is_dir() else []
-            raise NotFoundError.of_name("log of a job", job_id, known)
+            raise NotFoundError.of_name("job log", job_id, known)
         return JobReader(folder, tail_lines, self._limit_bytes, self._lock)
 
 

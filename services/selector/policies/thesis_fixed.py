@@ -40,7 +40,7 @@ class Repairs:
         wanted = [name.strip().replace("-", "_") for name in names if name.strip()]
         for name in wanted:
             if name not in known:
-                raise NotFoundError.of_name("repair of the thesis's formula", name[:80], known)
+                raise NotFoundError.of_name("repair", name[:80], known)
         return cls(**{name: name in wanted for name in known})
 
 

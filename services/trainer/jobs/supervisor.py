@@ -130,7 +130,10 @@ class JobSupervisor:
         async with self._reopening:
             job, last_sequence = await self._find_ended(job_id)
             if job.state not in ENDED_STATES:
-                raise FailedPreconditionError(f"{job_id} has not ended.", reason="JOB_RUNS")
+                raise FailedPreconditionError(
+                    f"{job_id} has not ended. Wait for it, or end it: peerloom jobs cancel {job_id}",
+                    reason="JOB_RUNS",
+                )
             record = self._queue.open(job, last_sequence)
             record.traffic_recorded(traffic)
             await self._queue.close(record)

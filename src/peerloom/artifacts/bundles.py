@@ -195,7 +195,9 @@ def _copy(file: BinaryIO, member: tarfile.TarInfo, target: BinaryIO) -> None:
 
 
 def _damaged(flaw: str) -> DataLossError:
-    return DataLossError(f"The bundle can't be unpacked: {flaw}.", reason="BUNDLE_DAMAGED")
+    return DataLossError(
+        f"The bundle can't be unpacked: {flaw}. Put the folder again.", reason="BUNDLE_DAMAGED"
+    )
 
 
 def _is_packed(name: str, hidden: bool) -> bool:

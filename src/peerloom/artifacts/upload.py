@@ -53,7 +53,7 @@ class Upload:
                 self._is_kept = False
                 raise DataLossError(
                     f"The artifact {self._shown} was announced with {self._header.size_bytes:,} bytes, "
-                    "but more came.",
+                    "but more came. Send it again with its true size.",
                     reason="ARTIFACT_TOO_LONG",
                 )
             self._make_room(len(data))

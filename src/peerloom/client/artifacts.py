@@ -97,7 +97,9 @@ class AsyncArtifacts:
             digests = tuple(one.hex() for one in manifest.chunk_digests)
             return ArtifactManifest(_kept(whole, kept), manifest.chunk_bytes, digests)
         raise NotFoundError(
-            f"Nobody who can be reached holds the artifact {whole}.", reason="ARTIFACT_NOT_FOUND"
+            f"Nobody who can be reached holds the artifact {whole}. "
+            "Start a node that kept it, or put it again.",
+            reason="ARTIFACT_NOT_FOUND",
         )
 
     async def where(self, digest: str) -> tuple[ArtifactHolder, ...]:
@@ -178,7 +180,10 @@ class AsyncArtifacts:
         whole = await self.resolve(digest)
         holders = await self._holders.nodes(node) if node else await self.where(whole)
         if not holders:
-            raise NotFoundError(f"Nobody holds the artifact {whole}.", reason="ARTIFACT_NOT_FOUND")
+            raise NotFoundError(
+                f"Nobody holds the artifact {whole}. Start a node that kept it, or put it again.",
+                reason="ARTIFACT_NOT_FOUND",
+            )
         done = []
         for holder in holders:
             async with self._holders.peer(holder) as peer:

@@ -87,7 +87,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
-        raise NotFoundError(f"There is no file {path}.", reason="RESULT_NOT_FOUND") from None
+        raise NotFoundError(
+            f"There is no file {path}. Give one that `peerloom experiment` has written.",
+            reason="RESULT_NOT_FOUND",
+        ) from None
     except OSError as error:
         raise FailedPreconditionError(f"{path} can't be read: {error.strerror or error}.") from error
     except ValueError as error:

@@ -68,7 +68,8 @@ def error_from_rpc(error: grpc.RpcError, address: str, service: str) -> Peerloom
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineError(
-            f"The {service} at {address} did not answer in time.", reason="NO_ANSWER_IN_TIME"
+            f"The {service} at {address} did not answer in time. Try again; its log tells what it does.",
+            reason="NO_ANSWER_IN_TIME",
         )
     where = {"service": service, "address": address}
     return cls(f"{service} at {address}: {details}", metadata=where)

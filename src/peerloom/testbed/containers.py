@@ -32,6 +32,13 @@ _LOCKED_DOWN: dict[str, Any] = {
 }
 
 
+def _unreachable(error: DockerException) -> UnavailableError:
+    return UnavailableError(
+        f"Docker doesn't answer ({error}). Start it, and see that this user may use its socket.",
+        reason="DOCKER_UNREACHABLE",
+    )
+
+
 class Engine:
     """A line to Docker; a context manager that closes it. Raises UnavailableError when none answers."""
 
@@ -39,9 +46,7 @@ class Engine:
         try:
             self._client = docker.from_env(timeout=_ANSWER_LIMIT_S)
         except DockerException as error:
-            raise UnavailableError(
-                f"Docker doesn't answer ({error}).", reason="DOCKER_UNREACHABLE"
-            ) from error
+            raise _unreachable(error) from error
 
     def __enter__(self) -> "Engine":
         return self
@@ -56,9 +61,7 @@ class Engine:
         except ImageNotFound:
             return False
         except DockerException as error:
-            raise UnavailableError(
-                f"Docker doesn't answer ({error}).", reason="DOCKER_UNREACHABLE"
-            ) from error
+            raise _unreachable(error) from error
         return True
 
     def start_anchor(self, its: Names, host: Host, limits: ContainerPlan) -> int:

@@ -109,7 +109,9 @@ def take_down(state: Path) -> int:
         return 0
     count = remove_dead()
     if not count:
-        raise NotFoundError(f"No testbed is up on {state}.", reason="TESTBED_NOT_UP")
+        raise NotFoundError(
+            f"No testbed is up on {state}. Another folder is named by --state.", reason="TESTBED_NOT_UP"
+        )
     return count
 
 

@@ -23,7 +23,9 @@ def down(state: Path) -> None:
     folder = StateFolder(state)
     pid = folder.owner()
     if pid is None:
-        raise NotFoundError(f"No system is up on {folder.path}.", reason="SYSTEM_NOT_UP")
+        raise NotFoundError(
+            f"No system is up on {folder.path}. Another folder is named by --state.", reason="SYSTEM_NOT_UP"
+        )
     say(f"stopping the system of process {pid} ...", err=True)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)

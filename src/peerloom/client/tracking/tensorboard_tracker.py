@@ -40,7 +40,10 @@ class TensorboardTracker:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = open_for_update(self._folder / LOCK_FILE, 0o666)
         if not try_lock(self._lock):
-            raise UnavailableError(f"another process writes to {self._folder}", reason="TRACKER_TAKEN")
+            raise UnavailableError(
+                f"another process tracks this job in {self._folder}: end that one, or give another folder",
+                reason="TRACKER_TAKEN",
+            )
         held = 0
         for event in self._held_events():
             held = max(held, _sequence_of(event))

@@ -16,7 +16,9 @@ def draw_selections(jobs: Sequence[Job]) -> Any:
     asked = Counter(answer.name for job in jobs for answer in job.answers)
     gave = Counter(answer.name for job in jobs for answer in job.answers if answer.accepted)
     if not asked:
-        raise FailedPreconditionError("No job has asked a node for compute yet.", reason="NO_SELECTIONS")
+        raise FailedPreconditionError(
+            "No job has asked a node for compute yet. Run one: peerloom train digits", reason="NO_SELECTIONS"
+        )
     names = [name for name, _ in sorted(asked.items(), key=lambda item: (-item[1], item[0]))]
     figure, (axis,) = canvas(size=(max(5.0, 2.0 + _WIDTH_A_NODE_INCHES * len(names)), 3.8))
     bars(axis, names, {"asked": [asked[n] for n in names], "gave slots": [gave[n] for n in names]})

@@ -34,7 +34,9 @@ def draw_survival(sessions: Mapping[str, Sequence[Session]]) -> Any:
     """A curve for each group of sessions. Raises FailedPreconditionError when there are none."""
     told = {name: group for name, group in sessions.items() if group}
     if not told:
-        raise FailedPreconditionError("The registry knows no sessions yet.", reason="NO_SESSIONS")
+        raise FailedPreconditionError(
+            "The registry knows no sessions yet. Start a node: peerloom node", reason="NO_SESSIONS"
+        )
     longest_s = max(one.online_s for group in told.values() for one in group)
     unit_s, unit = time_unit(longest_s)
     figure, (axis,) = canvas(size=(8.0, 4.0))

@@ -74,7 +74,8 @@ class Cifar10(Task):
         missing = [name for name in TRAIN_FILES + TEST_FILES if not (self.folder / name).is_file()]
         if missing:
             raise NotFoundError(
-                f"The folder {self.folder} lacks {', '.join(missing)} of CIFAR-10's binary version.",
+                f"The folder {self.folder} lacks {', '.join(missing)} of CIFAR-10's binary version. "
+                "Unpack cifar-10-binary.tar.gz, and name the folder that it makes.",
                 reason="DATA_FILE_NOT_FOUND",
                 metadata={"folder": str(self.folder), "names": ",".join(missing)},
             )

@@ -33,7 +33,8 @@ def find_file(folder: Path, names: Sequence[str]) -> Path:
         if (folder / candidate).is_file():
             return inside(folder, folder / candidate)
     raise NotFoundError(
-        f"The folder {folder} holds none of {', '.join(candidates)}.",
+        f"The folder {folder} holds none of {', '.join(candidates)}. "
+        "Name the one with these files, on each node.",
         reason="DATA_FILE_NOT_FOUND",
         metadata={"folder": str(folder), "names": ",".join(candidates)},
     )

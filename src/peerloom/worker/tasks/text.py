@@ -201,6 +201,7 @@ def read_text(path: Path | None) -> bytes:
         ) from error
     if not files:
         raise NotFoundError(
-            f"The folder {path} has no *.txt files on this node.", reason="DATA_SET_NOT_FOUND"
+            f"The folder {path} has no *.txt files on this node. Put some there, or name another.",
+            reason="DATA_SET_NOT_FOUND",
         )
     return text
