@@ -172,6 +172,17 @@ def limit_of(source: Source) -> int:
     return TEST_FILE_LIMIT if source.name.startswith("tests/") else FILE_LIMIT
 
 
+def test_the_map_of_contributors_names_every_room() -> None:
+    """Those of the library, of its worker, and of the repository."""
+    rows = [line.split("|") for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines()]
+    columns = (row[1] for row in rows if len(row) > 3)
+    known = {part for column in columns for name in column.split(",") for part in name.strip().split("/")}
+    package = ROOT / "src" / "peerloom"
+    rooms = [file.parent for place in ("*", "worker/*") for file in package.glob(f"{place}/__init__.py")]
+    unnamed = sorted(room.name for room in rooms if room.name not in {*known, "v1"})
+    assert unnamed == [], "they are missing in CONTRIBUTING.md"
+
+
 def test_files_can_be_read_in_one_sitting() -> None:
     long = {source.name: source.lines for source in all_sources() if source.lines > limit_of(source)}
     assert {name: lines for name, lines in long.items() if name not in LONG_FILES} == {}
