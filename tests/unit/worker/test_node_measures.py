@@ -1,7 +1,10 @@
 """What a worker has measured counts in its later generations too."""
 
+import pytest
+
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.v1.trainer_pb2 import MeasuredLink
-from peerloom.worker.measuring.sync_measuring import NodeMeasures
+from peerloom.worker.measuring.sync_measuring import NodeMeasures, times_layers
 
 
 def test_ways_are_told_by_the_ranks_of_now() -> None:
@@ -12,3 +15,18 @@ def test_ways_are_told_by_the_ranks_of_now() -> None:
     assert [(one.rank, one.delay_s) for one in found] == [(0, 0.2)], "bob is gone, and dan was never measured"
     assert [one.rank for one in links] == [1, 2]
     assert NodeMeasures().ways(("ada", "bob"), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "again"),
+    [
+        ("wfbp-a2a", True),
+        ("period=16", True),
+        ("topology=direct,codec=int8", False),
+        ("schedule=cut:131072,topology=direct", False),
+    ],
+)
+def test_layers_are_timed_again_only_where_that_changes_no_step(method: str, again: bool) -> None:
+    """Passes of a cut overlap with sums, but not beside a clock, and its first steps judge a new way."""
+    assert times_layers(parse_sync("sync", method), has_layers=True) is again
+    assert times_layers(parse_sync("sync", method), has_layers=False)

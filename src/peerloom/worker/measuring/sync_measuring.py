@@ -12,7 +12,7 @@ from torch import nn
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_auto import AutoSync
-from peerloom.kit.sync_method import NONE, SyncMethod
+from peerloom.kit.sync_method import CUT, NONE, SyncMethod
 from peerloom.kit.sync_model.sync_choice import candidates
 from peerloom.v1.trainer_pb2 import MeasuredCodec, MeasuredLayer, MeasuredLink, WorkerMeasured
 from peerloom.worker.group.process_group import Group
@@ -76,8 +76,8 @@ class NodeMeasures:
 class SyncMeasuring:
     """The measurements of one generation, whose mesh stands; begins with its first step.
 
-    The layers are rank 0's; while a codec is in use, which shares the processor with them, those that were
-    timed before are told. With `ways_known` no rank measures ways. `say` is called once, in a thread, when
+    The layers are rank 0's, who tells those that it timed before where the clock would spoil the steps
+    (`times_layers`). With `ways_known` no rank measures ways. `say` is called once, in a thread, when
     everything is measured, or never where a peer is lost before.
     """
 
@@ -101,7 +101,7 @@ class SyncMeasuring:
         self._compute_s, self._training_s = training.figures.compute_s, training.figures.training_s
         self._clocked = threading.Event()
         self._is_over = False
-        wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
+        wanted = group.rank == 0 and times_layers(training.sync, known.has_layers)
         self._clock = LayerClock(training.state.model) if wanted else None
         training.is_timed = wanted
 
@@ -176,6 +176,15 @@ class SyncMeasuring:
             )
         )
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))
+
+
+def times_layers(method: SyncMethod, has_layers: bool) -> bool:
+    """Whether layers are timed in steps by this method, where they were before or not.
+
+    A codec shares the processor with them. And beside the clock passes don't overlap: the first steps of a
+    cut would take longer than all later ones, and by these it is judged.
+    """
+    return not has_layers or (method.codec == NONE and method.schedule != CUT)
 
 
 def usable(task: Task, model: nn.Module, quality: str) -> list[SyncMethod]:
