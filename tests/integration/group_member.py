@@ -91,6 +91,7 @@ def join(generation: int, rank: int, world_size: int, collective: object) -> Non
         world_size=world_size,
         collective_timeout_s=60,
         node_ids=["node-1"] * world_size,
+        beside=generation % 2 == 0,  # then they greet each other first
     )
     group = groups[generation] = Group(
         config, torch.device("cpu"), entries.of(generation), relay=relay, mesh_host="127.0.0.1"

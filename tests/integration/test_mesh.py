@@ -21,7 +21,8 @@ from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
 from peerloom.worker.group.relay.tls import JobTls, TlsLink
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.mesh import connecting, early
-from peerloom.worker.mesh.frames import Tag, header
+from peerloom.worker.mesh.frames import MARK, Tag, header
+from peerloom.worker.mesh.greeting import TIMES, greetings
 from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.mesh.mesh_link import MeshLink, OutgoingMessage, PeerConnection, PlainConnection
 
@@ -97,6 +98,27 @@ def check_all_came(meshes: list[Mesh], length: int, orders: list[list[int]]) -> 
 @pytest.mark.parametrize("length", [1, 300_000])
 def test_each_rank_may_begin_exchanges_in_an_order_of_its_own(start: Start, length: int) -> None:
     check_all_came(start(3), length, [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
+
+
+def test_nobody_goes_on_before_all_have_greeted(start: Start) -> None:
+    """The last one may still be busy with what was before: until it comes the others send nothing more."""
+    meshes = start(3)
+    early = [greetings(mesh, rank, 3) for rank, mesh in enumerate(meshes[:2])]
+    begun = [next(each) for each in early]
+    assert not any(future.done() for future in begun)
+    with ThreadPoolExecutor(3) as pool:
+        last = pool.submit(lambda: [heard(future) for future in greetings(meshes[2], 2, 3)])
+        others = [pool.submit(lambda each=each: [heard(future) for future in each]) for each in early]
+        told = [*last.result(LIMIT_S), *(one for each in others for one in each.result(LIMIT_S))]
+    assert all(isinstance(one, torch.Tensor) for one in [*told, *map(heard, begun)])
+    assert {mesh.next_sequence() for mesh in meshes} == {TIMES + 1}, "what follows has the same numbers"
+
+
+def test_who_is_lost_ends_a_greeting(start: Start) -> None:
+    meshes = start(2)
+    greeting = next(greetings(meshes[0], 0, 2))
+    meshes[1].break_all("killed")
+    assert failure(greeting).startswith(MARK)
 
 
 def test_who_is_far_ahead_waits_and_loses_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

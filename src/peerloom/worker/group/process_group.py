@@ -24,6 +24,7 @@ from peerloom.worker.group.relay.store import RelayedStore
 from peerloom.worker.group.session_store import SessionStore
 from peerloom.worker.group.waits import GenerationBrokenError, TensorFuture, Waits
 from peerloom.worker.mesh.connecting import MeshMeeting
+from peerloom.worker.mesh.greeting import greetings
 from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.store_entries import StoreEntries
 
@@ -94,6 +95,9 @@ class Group:
         try:
             self.check()
             self._meet()
+            if self._config.beside and self.mesh is not None:
+                for greeting in greetings(self.mesh, self.rank, self.world_size):
+                    self.result(greeting)
         except (RuntimeError, ValueError) as error:
             raise self.broken(error) from error
         finally:
