@@ -74,7 +74,7 @@ def choose(estimates: Sequence[RouteEstimate]) -> tuple[Mode, str]:
     ]
     if not possible:
         raise no_way(estimates)
-    _, _, best = min(possible, key=lambda item: item[:2])
+    seconds, _, best = min(possible, key=lambda item: item[:2])
     others = [
         f"{each.mode} {shown_s(each.seconds)}"
         if each.seconds is not None
@@ -82,7 +82,7 @@ def choose(estimates: Sequence[RouteEstimate]) -> tuple[Mode, str]:
         for each in estimates
         if each is not best
     ]
-    return best.mode, f"{best.mode} takes {shown_s(best.seconds)} ({best.reason}); {'; '.join(others)}"
+    return best.mode, f"{best.mode} takes {shown_s(seconds)} ({best.reason}); {'; '.join(others)}"
 
 
 def after_refusal(
