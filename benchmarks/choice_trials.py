@@ -26,7 +26,8 @@ from peerloom.client.types import StepCommitted, SyncChanged
 from peerloom.kit.sync_grammar import parse_sync
 
 LOOK_S, LAST_S = 60.0, 20.0  # how long auto is watched, and how much of that counts
-LEFT_S = 600.0  # of its job, at least
+LEFT_S = 600.0  # of its job, at least, where the task has as many samples
+MOST_SAMPLES = 1_000_000  # that the task has
 TARGET_MS, LEAST_COMMITS, MOST_COMMITS, WARM_UP = 2000, 6, 80, 2
 RIVALS, CLOSE, AGAIN = 2, 1.15, 3
 HOPELESS = 1.5  # times the fastest
@@ -128,7 +129,7 @@ def _arguments(cell: ChoiceCell, steps: int) -> dict[str, str]:
         "parameters": str(cell.model.parameters),
         "layers": str(cell.model.layers),
         "sample_ms": str(cell.model.compute_ms),
-        "samples": str(cell.workers * steps),
+        "samples": str(cell.workers * min(steps, MOST_SAMPLES // cell.workers)),
     }
 
 
