@@ -75,26 +75,23 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _raised(tree: ast.Module, constants: dict[str, str]) -> Iterator[tuple[str, Said]]:
     """Errors that are made with a reason, by their class."""
-    for node in ast.walk(tree):
+    for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name in CLASSES:
-            yield from ((node.name, said) for said in _made(node, "cls", constants))
-    for name in CLASSES:
-        yield from ((name, said) for said in _made(tree, name, constants))
-    for call in _calls(tree, "of_name"):
-        kind = call.args[0]
-        if isinstance(kind, ast.Constant):
+            made = (call for name, call in _calls(node) if name == "cls")
+            yield from ((node.name, said) for call in made for said in _said_by(call, constants))
+    for name, call in _calls(tree):
+        if name in CLASSES:
+            yield from ((name, said) for said in _said_by(call, constants))
+        elif name == "of_name" and isinstance(kind := call.args[0], ast.Constant):
             reason = NotFoundError.of_name(str(kind.value), "", ()).reason
-            yield (
-                NotFoundError.__name__,
-                Said(reason, f"There is no {kind.value} {ELSEWHERE}. Did you mean {ELSEWHERE}?"),
-            )
+            message = f"There is no {kind.value} {ELSEWHERE}. Did you mean {ELSEWHERE}?"
+            yield NotFoundError.__name__, Said(reason, message)
 
 
-def _made(within: ast.AST, name: str, constants: dict[str, str]) -> Iterator[Said]:
-    for call in _calls(within, name):
-        for keyword in call.keywords:
-            if keyword.arg == "reason" and call.args and (reason := _reason(keyword.value, constants)):
-                yield Said(reason, " ".join(_text(call.args[0]).split()))
+def _said_by(call: ast.Call, constants: dict[str, str]) -> Iterator[Said]:
+    for keyword in call.keywords:
+        if keyword.arg == "reason" and call.args and (reason := _reason(keyword.value, constants)):
+            yield Said(reason, " ".join(_text(call.args[0]).split()))
 
 
 def _passed_on(trees: Sequence[ast.Module]) -> Iterator[tuple[str, Said]]:
@@ -104,25 +101,25 @@ def _passed_on(trees: Sequence[ast.Module]) -> Iterator[tuple[str, Said]]:
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and "reason" in {one.arg for one in node.args.args}
-        for name in CLASSES
-        for call in _calls(node, name)
-        if any(
+        for name, call in _calls(node)
+        if name in CLASSES
+        and any(
             isinstance(one.value, ast.Name) and one.value.id == one.arg == "reason" for one in call.keywords
         )
     }
-    for tree in trees:
-        for function, (name, message) in made.items():
-            for call in _calls(tree, function):
-                given = [one.value for one in call.args if isinstance(one, ast.Constant)]
-                yield from ((name, Said(one, message)) for one in given if str(one).isupper())
+    for function, call in (found for tree in trees for found in _calls(tree)):
+        if function in made:
+            name, message = made[function]
+            given = [one.value for one in call.args if isinstance(one, ast.Constant)]
+            yield from ((name, Said(one, message)) for one in given if str(one).isupper())
 
 
-def _calls(within: ast.AST, name: str) -> Iterator[ast.Call]:
+def _calls(within: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """All calls, each behind the name of what is called."""
     for node in ast.walk(within):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called == name:
-                yield node
+            yield called, node
 
 
 def _reason(node: ast.expr, constants: dict[str, str]) -> str:
