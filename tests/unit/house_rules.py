@@ -135,6 +135,8 @@ DECISIONS = (
     "src/peerloom/kit/sync_method.py",
     "src/peerloom/kit/sync_model/",
     "src/peerloom/kit/sync_servers.py",
+    "src/peerloom/worker/measuring/rate_news.py",
+    "src/peerloom/worker/mesh/pacing.py",
     "src/peerloom/kit/tournament.py",
     "src/peerloom/sandbox/grant.py",
     "src/peerloom/sandbox/process_environment.py",

@@ -10,8 +10,7 @@ from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import parse_plan
-from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_auto import AutoSync, asked_sync, is_auto
+from peerloom.kit.sync_auto import is_auto
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     ConfigureGeneration,
@@ -41,7 +40,8 @@ from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
 from peerloom.worker.leading_trainer import leading_trainer
 from peerloom.worker.loop import train_generation
-from peerloom.worker.measuring.sync_measuring import NodeMeasures, SyncMeasuring
+from peerloom.worker.measuring.generation_measuring import GenerationMeasuring
+from peerloom.worker.measuring.node_measures import NodeMeasures
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_run import enter_stage, run_stage
 from peerloom.worker.result import result_of
@@ -263,33 +263,26 @@ class TrainingWorker:
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
         checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)
-        measuring, first = self._measuring(training, group, config.ways_known), FirstStep()
+        known = (self._beginning.spec, self._measures, config.ways_known)
+        measuring, first = GenerationMeasuring(training, group, *known, self._say_measured), FirstStep()
 
         def on_step(step: int) -> None:
             first.committed(step)
             session.set_position(step, group.generation)
             session.set_work(training.figures.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
-            if measuring is not None:
-                share = balance.shares[group.rank] / sum(balance.shares)
-                measuring.after_step(share * training.schedule.batch_size, len(training.steps_at_once(0)))
+            share = balance.shares[group.rank] / sum(balance.shares)
+            measuring.after_step(share * training.schedule.batch_size, len(training.steps_at_once(0)))
 
         try:
             train_generation(training, group, joining, balance, session.progress.add, on_step, self._auditor)
         finally:
-            if measuring is not None:
-                measuring.close()
+            measuring.close()
         finished = result_of(training, self._beginning.spec, self._assignment, config)
         finished.audits = self._auditor.made
         if training.state.step < training.schedule.total_steps:  # as its script says
             finished.stopped_at_step = training.state.step
         session.say(WorkerSessionRequest(finished=finished))
-
-    def _measuring(self, training: Training, group: Group, ways_known: bool) -> SyncMeasuring | None:
-        asked = asked_sync("spec.sync", self._beginning.spec.sync, self._beginning.spec.robust or OFF)
-        if not isinstance(asked, AutoSync) or group.mesh is None:
-            return None
-        return SyncMeasuring(training, group, asked, self._measures, ways_known, self._say_measured)
 
     def _say_measured(self, measured: WorkerMeasured) -> None:
         self.session.measured = WorkerSessionRequest(measured=measured)

@@ -10,7 +10,8 @@ from peerloom.v1.trainer_pb2 import MeasuredLayer
 from peerloom.worker.measuring import layer_clock
 from peerloom.worker.measuring.codec_speed import codec_speeds
 from peerloom.worker.measuring.layer_clock import STEPS, WARM_UP_STEPS, LayerClock
-from peerloom.worker.measuring.sync_measuring import NodeMeasures, usable
+from peerloom.worker.measuring.node_measures import NodeMeasures
+from peerloom.worker.measuring.sync_measuring import usable
 from peerloom.worker.tasks.digits import Digits
 
 CPU = torch.device("cpu")

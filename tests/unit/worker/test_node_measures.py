@@ -4,7 +4,9 @@ import pytest
 
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.v1.trainer_pb2 import MeasuredLink
-from peerloom.worker.measuring.sync_measuring import NodeMeasures, times_layers
+from peerloom.worker.measuring.node_measures import LASTING_S, NodeMeasures
+from peerloom.worker.measuring.sync_measuring import times_layers
+from peerloom.worker.mesh.pacing import LinkRates
 
 
 def test_ways_are_told_by_the_ranks_of_now() -> None:
@@ -15,6 +17,14 @@ def test_ways_are_told_by_the_ranks_of_now() -> None:
     assert [(one.rank, one.delay_s) for one in found] == [(0, 0.2)], "bob is gone, and dan was never measured"
     assert [one.rank for one in links] == [1, 2]
     assert NodeMeasures().ways(("ada", "bob"), 0) == []
+
+
+def test_what_links_carry_is_known_by_node_and_for_some_minutes() -> None:
+    measures, known = NodeMeasures(), LinkRates(5.0, 6.0)
+    measures.note_rates(("ada", "bob"), (known, LinkRates(5.0, 0.0)), 10.0)
+    assert measures.rates(("cid", "ada", "bob"), 11.0) == [LinkRates(), known, LinkRates()]
+    assert measures.rates(("ada",), 9.9 + LASTING_S) == [known]
+    assert measures.rates(("ada",), 10.0 + LASTING_S) == [LinkRates()], "others may use it by now"
 
 
 @pytest.mark.parametrize(

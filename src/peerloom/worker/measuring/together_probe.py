@@ -23,8 +23,9 @@ FIRST_TOGETHER = (1 << 62) + (1 << 41)
 FEWEST_RANKS, MOST_RANKS = 3, 32  # two have one connection, and so many ask enough of each other
 TIMES = 3  # connections find their rate meanwhile: the best counts
 LEAST_S = 0.05  # that the answers take by what is known, or a round trip where that is longer
+LONG_S = 0.15  # where milliseconds of the processors' would count
 FASTEST_BITS_PER_S = 1e12  # what is believed of any link
-LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 18  # of an answer
+LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 18  # of an answer, the most in LEAST_S
 _MISSING = "a rank didn't answer"
 # The best rate that a rank knows, its longest way, and its way to this other rank; 0: it knows none.
 _KNOWN = struct.Struct("!ddd")
@@ -33,7 +34,7 @@ _KNOWN = struct.Struct("!ddd")
 class TogetherProbe:
     """The probe of `rank` among the `ranks` of a generation, which knows these `links`.
 
-    `now_s` is a monotonic clock.
+    `now_s` is a monotonic clock; `least_s`, alike on all ranks, how long answers should take.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class TogetherProbe:
         ranks: int,
         links: Sequence[MeasuredLink],
         now_s: Callable[[], float] = time.perf_counter,
+        least_s: float = LEAST_S,
     ) -> None:
+        self._least_s = least_s
         self._mesh, self._rank, self._ranks, self._now_s = mesh, rank, ranks, now_s
         self._links = {link.rank: link for link in links}
         self._peers = [peer for peer in range(ranks) if peer != rank]
@@ -66,7 +69,7 @@ class TogetherProbe:
         best, longest_s = zip(own, *(known[:2] for known in told.values()), strict=True)
         # Of many ranks not all have met.
         ways_s = [link.delay_s for link in self._links.values()] + [known[2] for known in told.values()]
-        answer_bytes = answer_size(best, max(longest_s), self._ranks)
+        answer_bytes = answer_size(best, max(longest_s), self._ranks, self._least_s)
         answering = [self._begin_answering(*one, answer_bytes) for one in product(range(TIMES), self._peers)]
         took_s = min(self._asked(turn, answer_bytes) for turn in range(TIMES))
         await_all(answering, _MISSING)
@@ -101,15 +104,17 @@ class TogetherProbe:
         return FIRST_TOGETHER + 1 + (turn * self._ranks + asking) * self._ranks + answering
 
 
-def answer_size(best_bits_per_s: Iterable[float], longest_s: float, ranks: int) -> int:
-    """Bytes of one answer: together they take some time by the slowest rank's best known rate.
+def answer_size(
+    best_bits_per_s: Iterable[float], longest_s: float, ranks: int, least_s: float = LEAST_S
+) -> int:
+    """Bytes of one answer: so many take `least_s` by the slowest rank's best rate, or a round trip.
 
     `longest_s` is the longest known way; who knows no rate (0) doesn't count. Alike on all ranks.
     """
     rate = min((one for one in best_bits_per_s if one > 0), default=0.0)
     trip_s = 2 * longest_s if 0 <= longest_s <= LONGEST_WAIT_S else 0.0  # another worker said so
-    wanted = rate * max(LEAST_S, trip_s) / 8 / (ranks - 1)
-    return int(min(max(wanted, LEAST_BYTES), MOST_BYTES))
+    wanted = rate * max(least_s, trip_s) / 8 / (ranks - 1)
+    return int(min(max(wanted, LEAST_BYTES), MOST_BYTES * least_s / LEAST_S))
 
 
 def rate_together(came_bytes: int, took_s: float, trip_s: float) -> float:

@@ -19,7 +19,7 @@ from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.mesh.connecting import MeshMeeting
 from peerloom.worker.mesh.early import EarlyMessages
 from peerloom.worker.mesh.frames import MARK, Tag
-from peerloom.worker.mesh.mesh_link import MeshLink, OutgoingMessage
+from peerloom.worker.mesh.mesh_link import UNPACED, MeshLink, OutgoingMessage, watch
 from peerloom.worker.mesh.open_exchange import OpenExchange, content_of
 
 DEADLINE_LOOK_S = 0.5  # limits are seconds
@@ -127,6 +127,16 @@ class Mesh:
         for rank, tensor in outgoing.items():
             self._links[rank].push(OutgoingMessage(tag, content_of(tensor)), urgency)
             self._flush(self._links[rank])
+
+    @property
+    def bears_pacing(self) -> bool:
+        """Whether any of its connections does."""
+        return any(link.bears_pacing for link in self._links.values())
+
+    def pace(self, bytes_per_s: Mapping[int, int]) -> None:
+        """From now on sends these ranks no more than so much, and the others as much as TCP lets it."""
+        for rank, link in self._links.items():
+            link.pace(bytes_per_s.get(rank, UNPACED))
 
     def break_all(self, reason: str) -> None:
         """Ends all exchanges, those to come too."""
@@ -260,13 +270,13 @@ class Mesh:
                     self._flush(key.data)
                 if events & EVENT_READ:
                     self._receive(key.data)
-                self._watch(selector, key.data)
+                watch(selector, key.data, key.data.rank in self._lost)
             with self._lock:
                 changed, self._changed = self._changed, set()
             for link in changed:
                 if link.is_paused:
                     self._receive(link)
-                self._watch(selector, link)
+                watch(selector, link, link.rank in self._lost)
             if time.monotonic() >= next_look_s:
                 next_look_s = time.monotonic() + DEADLINE_LOOK_S
                 self._expire()
@@ -279,18 +289,6 @@ class Mesh:
 
     def _came_from(self, rank: int) -> Callable[[Tag], None]:
         return lambda tag: self._note_came(rank, tag)
-
-    def _watch(self, selector: DefaultSelector, link: MeshLink) -> None:
-        wanted = (0 if link.is_paused else EVENT_READ) | (EVENT_WRITE if link.is_blocked else 0)
-        if link.rank in self._lost:
-            wanted = 0
-        known = selector.get_map().get(link)
-        if known is not None and not wanted:
-            selector.unregister(link)
-        elif known is not None and known.events != wanted:
-            selector.modify(link, wanted, link)
-        elif known is None and wanted:
-            selector.register(link, wanted, link)
 
     def _expire(self) -> None:
         now_s = time.monotonic()

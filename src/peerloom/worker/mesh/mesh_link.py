@@ -5,9 +5,11 @@ The socket never blocks. Any thread may send; one thread receives.
 
 import heapq
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 from typing import Protocol
 
 from peerloom.worker.group.relay.link import quick, shut
@@ -16,6 +18,8 @@ from peerloom.worker.mesh.frames import HEADER, Tag, header, parse_header
 PIECE_BYTES = 1 << 18
 # What the kernel holds back of a message can't be overtaken by a more urgent one: so little of it.
 UNSENT_BYTES = 1 << 15
+UNPACED = 0xFFFFFFFF
+_MAX_PACING_RATE = 47  # Linux's SO_MAX_PACING_RATE, which Python doesn't name; bytes/s, 32 bits
 
 
 class PeerConnection(Protocol):
@@ -100,6 +104,26 @@ class MeshLink:
             connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         connection.socket.setblocking(False)
 
+    @property
+    def bears_pacing(self) -> bool:
+        """Whether its TCP leaves how fast it sends to a pace.
+
+        BBR finds the rate by sending more, and the shortest way by sending next to nothing for 200 ms. With a
+        pace it couldn't make up for that.
+        """
+        with suppress(OSError):
+            control = self._connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            return not control.startswith(b"bbr")
+        return False
+
+    def pace(self, bytes_per_s: int) -> None:
+        """Sends no faster from now on where it bears that; `UNPACED`: as fast as TCP lets it."""
+        if bytes_per_s != UNPACED and not self.bears_pacing:
+            return
+        with suppress(OSError):
+            rate = struct.pack("=I", min(bytes_per_s, UNPACED))
+            self._connection.socket.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, rate)
+
     def fileno(self) -> int:
         """For a selector; -1 once it is closed."""
         return self._connection.socket.fileno()
@@ -172,3 +196,17 @@ class MeshLink:
                 return False
             self._unfilled, self._is_content = content, True
         return True
+
+
+def watch(selector: BaseSelector, link: MeshLink, is_lost: bool) -> None:
+    """Has the selector wait for what the link can do now: for nothing on one that is lost."""
+    wanted = (0 if link.is_paused else EVENT_READ) | (EVENT_WRITE if link.is_blocked else 0)
+    if is_lost:
+        wanted = 0
+    known = selector.get_map().get(link)
+    if known is not None and not wanted:
+        selector.unregister(link)
+    elif known is not None and known.events != wanted:
+        selector.modify(link, wanted, link)
+    elif known is None and wanted:
+        selector.register(link, wanted, link)
