@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy bench-callers bench-choice bench-survey bench-tensor
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy bench-callers bench-choice bench-survey bench-tensor bench-pacing
 
 setup: $(READY)
 
@@ -98,6 +98,11 @@ bench-network: $(READY)
 # A batch by each way to synchronise, over slow emulated links; needs root and ns-3 (make ns3). Some 13 minutes.
 bench-sync: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" sync
+
+# A batch whose connections share links evenly, and as TCP's Cubic shares them; needs root and ns-3 (make ns3). Half an
+# hour. Where the kernel lets hosts use no Cubic it takes Reno.
+bench-pacing: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pacing
 
 # A step of a pipeline beside torch's own schedules, on loopback and over slow emulated links; needs root and ns-3 (make
 # ns3). Some 25 minutes.

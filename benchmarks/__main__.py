@@ -25,12 +25,12 @@ NAMES = (
 # Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
 # files, the fifth half an hour, the sixth PostgreSQL, the next two a quiet machine for a quarter of an hour,
 # then 14,196 files, a GPU twice, 30 GB of disk, root and ns-3 again, PostgreSQL again, a quiet machine again,
-# and ns-3 three times, at first for hours.
+# and ns-3 four times, at first for hours.
 NAMED = (
     *("network", "sync", "pipeline", "quality_mnist", "quality_text"),
     *("takeover", "pipeline_recovery", "staleness"),
     *("ten_thousand", "gpu", "gpu_recovery", "pipeline_memory", "sharded_step", "aged", "callers", "choice"),
-    *("survey_live", "tensor_step"),
+    *("survey_live", "tensor_step", "pacing"),
 )
 
 
