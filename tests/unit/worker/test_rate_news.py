@@ -5,6 +5,7 @@ import math
 import pytest
 
 from peerloom.worker.measuring.rate_news import RateNews, agreed, parsed, size_of
+from peerloom.worker.measuring.together_probe import FASTEST_BITS_PER_S
 from peerloom.worker.mesh.pacing import LinkRates
 
 NONE = LinkRates()
@@ -20,10 +21,15 @@ def test_what_is_told_is_understood() -> None:
     assert len(told.packed()) == size_of(2)
 
 
-@pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0, 0.0, 1e13])
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0, 0.0])
 def test_what_no_link_carries_counts_as_not_known(rate: float) -> None:
     told = parsed(RateNews(False, 0, rate, [LinkRates(rate, 5.0), LinkRates(5.0, rate)]).packed())
     assert told == RateNews(False, 1, 0.0, [LinkRates(0.0, 5.0), LinkRates(5.0, 0.0)])
+
+
+def test_no_link_is_believed_to_be_as_fast_as_it_is_said_to_be() -> None:
+    told = parsed(news(LinkRates(1e13, 5.0)).packed())
+    assert list(told.links) == [LinkRates(FASTEST_BITS_PER_S, 5.0)]
 
 
 def test_the_most_that_any_way_shows_counts() -> None:

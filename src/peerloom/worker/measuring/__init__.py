@@ -1,6 +1,8 @@
-"""What a worker measures for a trainer that chooses the method: links, codecs and layers.
+"""What a worker measures: links, codecs and layers for a trainer that chooses the method, links for itself too.
 
-The ways to the other ranks are measured between two steps, by the mesh's own connections (`link_probe`),
-while all pause; codecs on this node beside the training, in a thread of its own (`codec_speed`,
-`sync_measuring`). Layers are timed in the training's own steps (`layer_clock`).
+The ways to the other ranks are measured between two steps, by the mesh's own connections (`link_probe`,
+`together_probe`), while all pause. By these connections are paced (`link_pacing`, with what ranks tell each
+other in `rate_news`). Codecs are measured on this node beside the training, in a thread of its own
+(`codec_speed`, `sync_measuring`), and layers timed in the training's own steps (`layer_clock`).
+`node_measures` has what outlives a generation, and `generation_measuring` what a job's method asks for.
 """

@@ -63,4 +63,4 @@ def agreed(told: Sequence[RateNews]) -> list[LinkRates]:
 
 
 def _rate(told: float) -> float:
-    return told if math.isfinite(told) and 0 < told <= FASTEST_BITS_PER_S else 0.0
+    return min(told, FASTEST_BITS_PER_S) if math.isfinite(told) and told > 0 else 0.0

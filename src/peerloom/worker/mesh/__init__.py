@@ -6,4 +6,6 @@ connecting     `MeshMeeting`: one connection to each other member, both ends of 
 open_exchange  `OpenExchange`: what an exchange still waits for
 early          `EarlyMessages`: what came before its exchange has begun here
 mesh           `Mesh`: exchanges of messages, completed by one thread that waits for all connections
+greeting       short messages before all others, where connections were made on a busy line
+pacing         `paces`: how fast each connection may send, so that none takes the others' part
 """

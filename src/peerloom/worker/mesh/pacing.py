@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from peerloom.kit.sync_method import DIRECT, SERVERS, SyncMethod
 from peerloom.kit.sync_servers import server_ranks
 
-# A rate is measured by the content that comes, and headers are some 4 % of a full packet.
-MARGIN = 1.05
+MARGIN = 1.05  # what is measured is some per cent too low, and a link that isn't full is lost time
 # What the processors allow isn't known well, and faster links wait for these rather than for each other.
 FASTEST_PACED_BITS_PER_S = 2e8
 
