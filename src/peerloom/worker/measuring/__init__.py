@@ -1,4 +1,4 @@
-"""What a worker measures: links, codecs and layers for a trainer that chooses the method, links for itself too.
+"""What a worker measures: links, codecs and layers, for itself and for a trainer that chooses the method.
 
 The ways to the other ranks are measured between two steps, by the mesh's own connections (`link_probe`,
 `together_probe`), while all pause. By these connections are paced (`link_pacing`, with what ranks tell each
