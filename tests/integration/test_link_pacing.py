@@ -28,6 +28,7 @@ from peerloom.worker.training import Training
 
 NODES = ["ada", "bob", "cid"]
 STEP_S = 1.0
+LATER_S = 0.9  # steps after the first look: by the clock the second one comes sooner than was meant
 UNTIL_NEXT = int(LASTING_S / STEP_S)
 LONG_JOB = UNTIL_NEXT + 200  # steps: some are left after the second look
 SIZE = 4  # bytes of the kernel's number
@@ -78,9 +79,10 @@ class Paced:
         paced = LinkPacing(
             cast(Training, training), cast(Group, group), self.known[rank], must_measure, lambda: time_s[0]
         )
-        for _ in range(steps):
-            time_s[0] += STEP_S
-            training.figures.training_s += STEP_S
+        for step in range(steps):
+            step_s = STEP_S if step < FIRST_LOOK else LATER_S
+            time_s[0] += step_s
+            training.figures.training_s += step_s
             training.figures.compute_s += STEP_S / 2
             training.state.step += 1
             paced.after_step(1)
