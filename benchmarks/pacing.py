@@ -8,11 +8,12 @@ the workers' logs have to say so. Computing takes no time, so that all of a step
 
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import Goal, Measurement, measurement
-from benchmarks.sync import told_in, wan_plan
+from benchmarks.sync import Cell, Way, job_ms, wan_plan
 from peerloom.testbed import Testbed
 
 ALLOWED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -22,25 +23,19 @@ WAYS = ("schedule=cut:131072,topology=direct", "wfbp-ps")
 NEVER_SLOWER = Goal(1.0, at_least=False, of_ratio=True)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A network of (rate, delay) by host; how many batches don't count, and of long and of short jobs do."""
-
-    title: str
-    links: tuple[tuple[str, str], ...]
-    warm_up: int
-    long: int
-    short: int
-
-
+_EVEN = Cell("", (), PARAMETERS, 0, tuple(map(Way, WAYS)), UNPACED, commits=64, warm_up=8)
+# Each with how many batches of a short job count; `commits` are those of a long one.
 CELLS = (
-    Cell("4 nodes, 50 Mbit/s, 1 ms", (("50Mbps", "1ms"),) * 4, 8, 64, 14),
-    Cell("4 nodes, 50 Mbit/s, 20 ms", (("50Mbps", "20ms"),) * 4, 8, 64, 14),
-    Cell(
-        "4 nodes, 100, 50, 50, 20 Mbit/s, 1, 5, 10, 20 ms",
-        (("100Mbps", "1ms"), ("50Mbps", "5ms"), ("50Mbps", "10ms"), ("20Mbps", "20ms")),
-        4,
-        26,
+    (replace(_EVEN, title="4 nodes, 50 Mbit/s, 1 ms", links=(("50Mbps", "1ms"),) * 4), 14),
+    (replace(_EVEN, title="4 nodes, 50 Mbit/s, 20 ms", links=(("50Mbps", "20ms"),) * 4), 14),
+    (
+        replace(
+            _EVEN,
+            title="4 nodes, 100, 50, 50, 20 Mbit/s, 1, 5, 10, 20 ms",
+            links=(("100Mbps", "1ms"), ("50Mbps", "5ms"), ("50Mbps", "10ms"), ("20Mbps", "20ms")),
+            commits=26,
+            warm_up=4,
+        ),
         8,
     ),
 )
@@ -50,8 +45,8 @@ def run(quick: bool) -> list[Measurement]:
     """Paced and unpaced jobs in turn; quick: one of each."""
     control = "cubic" if "cubic" in ALLOWED_CONTROLS.read_text().split() else "reno"
     found = []
-    for cell in CELLS[:1] if quick else CELLS:
-        found += _measure(cell, control, WAYS[:1] if quick else WAYS, 1 if quick else 3)
+    for cell, short in CELLS[:1] if quick else CELLS:
+        found += _measure(cell, short, control, cell.ways[:1] if quick else cell.ways, 1 if quick else 3)
     return found
 
 
@@ -60,18 +55,18 @@ def profile(quick: bool) -> str:
     return ""
 
 
-def _measure(cell: Cell, control: str, ways: tuple[str, ...], rounds: int) -> list[Measurement]:
+def _measure(cell: Cell, short: int, control: str, ways: Sequence[Way], rounds: int) -> list[Measurement]:
     plan = wan_plan(cell.links)
     plan = replace(plan, network=replace(plan.network, congestion_control=control))
-    taken: dict[str, tuple[list[float], list[float]]] = {way: ([], []) for way in ways}
+    taken: dict[Way, tuple[list[float], list[float]]] = {way: ([], []) for way in ways}
     with tempfile.TemporaryDirectory() as folder, Testbed(plan, Path(folder)) as testbed:
         for _ in range(rounds):
             for way, (paced, unpaced) in taken.items():
-                paced.append(_job_ms(testbed, Path(folder), cell, way, cell.long))
-                unpaced.append(_job_ms(testbed, Path(folder), cell, way, cell.short))
+                paced.append(_job_ms(testbed, Path(folder), cell, way, cell.commits))
+                unpaced.append(_job_ms(testbed, Path(folder), cell, way, short))
     return [
         measurement(
-            f"a batch by {way} over {control.title()}, paced, beside {UNPACED}: {cell.title}",
+            f"a batch by {way.method} over {control.title()}, paced, beside {UNPACED}: {cell.title}",
             "ms",
             paced,
             goal=NEVER_SLOWER,
@@ -82,23 +77,14 @@ def _measure(cell: Cell, control: str, ways: tuple[str, ...], rounds: int) -> li
     ]
 
 
-def _job_ms(testbed: Testbed, folder: Path, cell: Cell, way: str, batches: int) -> float:
+def _job_ms(testbed: Testbed, folder: Path, cell: Cell, way: Way, batches: int) -> float:
     ranks, before = len(cell.links), _paced_in(folder)
-    settings = {"requests": ranks, "min_workers": ranks, "max_workers": ranks, "batch_size": ranks}
-    arguments = {
-        "parameters": str(PARAMETERS),
-        "sample_ms": "0",
-        "samples": str(ranks * (cell.warm_up + batches)),
-    }
-    asked = {
-        "settings": {**settings, "sync": way, "equal_shares": True},
-        "warm_up": cell.warm_up,
-        "arguments": arguments,
-    }
-    took_ms = float(told_in(testbed, "emulated_job", asked))
-    expected = ranks if batches == cell.long else 0
+    took_ms = job_ms(testbed, cell, way, ranks, batches)
+    expected = ranks if batches == cell.commits else 0
     if (paced := _paced_in(folder) - before) != expected:
-        raise SystemExit(f"{paced} workers paced their connections, not {expected}: {cell.title}, {way}")
+        raise SystemExit(
+            f"{paced} workers paced their connections, not {expected}: {cell.title}, {way.method}"
+        )
     return took_ms
 
 

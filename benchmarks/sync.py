@@ -174,7 +174,7 @@ def _measure(cell: Cell, rounds: int, commits: int) -> list[Measurement]:
     with tempfile.TemporaryDirectory() as folder, Testbed(wan_plan(cell.links), Path(folder)) as testbed:
         for _ in range(rounds):
             for way in cell.ways:
-                taken[way.name].append(_job_ms(testbed, cell, way, len(cell.links), commits))
+                taken[way.name].append(job_ms(testbed, cell, way, len(cell.links), commits))
             taken[RIVAL].append(_rival_ms(testbed, cell, commits))
             taken[cell.bound].append(_bound_ms(testbed, cell, commits))
     found = [_of(cell, "all-reduce of plain DDP", taken[RIVAL], cell.bound, taken[cell.bound], None)]
@@ -196,7 +196,7 @@ def _of(
 
 def _bound_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
     if cell.bound == COMPUTING:
-        return _job_ms(testbed, cell, Way(""), 1, commits)
+        return job_ms(testbed, cell, Way(""), 1, commits)
     if cell.bound == LONGER:
         return longer_ms(cell)
     # The two whose delays are longest.
@@ -233,7 +233,8 @@ def _arguments(
     }
 
 
-def _job_ms(testbed: Testbed, cell: Cell, way: Way, workers: int, commits: int) -> float:
+def job_ms(testbed: Testbed, cell: Cell, way: Way, workers: int, commits: int) -> float:
+    """The milliseconds a batch by this way, of so many `commits` after the cell's warm-up."""
     asked = _arguments(cell, workers, commits, way.batches, way.is_whole)
     everybody = {"requests": workers, "min_workers": workers, "max_workers": workers}
     settings = {**everybody, "batch_size": workers, "sync": way.method, "equal_shares": True}

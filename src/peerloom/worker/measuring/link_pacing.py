@@ -8,8 +8,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-import torch
-
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import MeasuredLink
@@ -17,9 +15,9 @@ from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.measuring.link_probe import LinkProbe
 from peerloom.worker.measuring.node_measures import LASTING_S, NodeMeasures
-from peerloom.worker.measuring.rate_news import MOST_UNTIL_NEXT, RateNews, agreed, parsed, size_of
+from peerloom.worker.measuring.rate_news import MOST_UNTIL_NEXT, RateNews, agreed, parsed
 from peerloom.worker.measuring.together_probe import FEWEST_RANKS, LONG_S, TogetherProbe
-from peerloom.worker.measuring.trips import BEHIND, await_all
+from peerloom.worker.measuring.trips import told_by_all
 from peerloom.worker.mesh.pacing import MARGIN, LinkRates, paces, shares_links
 from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.training import Training
@@ -131,13 +129,10 @@ class LinkPacing:
     def _told(self, own: RateNews) -> list[RateNews]:
         """Every rank's word, in their order; blocks. Raises RuntimeError when a peer is lost."""
         rank, ranks = self._group.rank, self._group.world_size
-        peers = [peer for peer in range(ranks) if peer != rank]
-        outgoing = {peer: torch.frombuffer(bytearray(own.packed()), dtype=torch.uint8) for peer in peers}
-        incoming = {peer: torch.empty(size_of(ranks), dtype=torch.uint8) for peer in peers}
         self._number += 1
-        exchange = self._mesh.begin(self._number, outgoing, {0: incoming}, urgency=BEHIND)
-        await_all([exchange], "a rank didn't tell of its links")
-        return [own if peer == rank else parsed(bytes(incoming[peer].tolist())) for peer in range(ranks)]
+        told = {peer: own.packed() for peer in range(ranks) if peer != rank}
+        came = told_by_all(self._mesh, self._number, told, "a rank didn't tell of its links")
+        return [own if peer == rank else parsed(came[peer]) for peer in range(ranks)]
 
 
 def is_shared(training: Training, group: Group) -> bool:

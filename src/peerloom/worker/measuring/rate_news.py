@@ -32,11 +32,6 @@ class RateNews:
         return _HEAD.pack(self.wants_measuring, self.until_next, self.together_bits_per_s) + b"".join(links)
 
 
-def size_of(ranks: int) -> int:
-    """Bytes of a message among so many."""
-    return _HEAD.size + ranks * _LINK.size
-
-
 def parsed(content: bytes) -> RateNews:
     """What a rank has told; what can't be a rate counts as not known."""
     wants, until_next, together = _HEAD.unpack_from(content)

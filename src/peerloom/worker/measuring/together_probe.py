@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
-import torch
-
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.measuring.link_probe import SHORT_BYTES
-from peerloom.worker.measuring.trips import BEHIND, LONGEST_WAIT_S, await_all, begin_answering, begin_asking
+from peerloom.worker.measuring.trips import (
+    LONGEST_WAIT_S,
+    await_all,
+    begin_answering,
+    begin_asking,
+    told_by_all,
+)
 from peerloom.worker.mesh.mesh import Mesh
 
 # Numbers that no exchange of the training reaches, and no probe of a pair.
@@ -78,13 +82,10 @@ class TogetherProbe:
 
     def _told(self, own: tuple[float, float]) -> dict[int, tuple[float, ...]]:
         """What each other rank knows. Who has heard of all begins, so they begin together."""
-        outgoing, incoming = {}, {}
-        for peer in self._peers:
-            way_s = self._links[peer].delay_s if peer in self._links else 0.0
-            outgoing[peer] = torch.frombuffer(bytearray(_KNOWN.pack(*own, way_s)), dtype=torch.uint8)
-            incoming[peer] = torch.empty(_KNOWN.size, dtype=torch.uint8)
-        await_all([self._mesh.begin(FIRST_TOGETHER, outgoing, {0: incoming}, urgency=BEHIND)], _MISSING)
-        return {peer: _KNOWN.unpack(bytes(came.tolist())) for peer, came in incoming.items()}
+        ways_s = {peer: self._links[peer].delay_s if peer in self._links else 0.0 for peer in self._peers}
+        told = {peer: _KNOWN.pack(*own, way_s) for peer, way_s in ways_s.items()}
+        came = told_by_all(self._mesh, FIRST_TOGETHER, told, _MISSING)
+        return {peer: _KNOWN.unpack(one) for peer, one in came.items()}
 
     def _asked(self, turn: int, answer_bytes: int) -> float:
         """Seconds until all have answered with so many bytes."""

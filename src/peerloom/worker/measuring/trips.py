@@ -1,6 +1,9 @@
-"""Messages of probes there and back over the mesh: who asks, who answers at once, and who waits for it."""
+"""Messages of probes there and back over the mesh: who asks, who answers at once, and who waits for it.
 
-from collections.abc import Sequence
+And what all tell each other.
+"""
+
+from collections.abc import Mapping, Sequence
 from threading import Semaphore
 
 import torch
@@ -27,6 +30,17 @@ def begin_answering(mesh: Mesh, peer: int, number: int, there: int, back: int) -
         mesh.send(Tag(number, 1), {peer: answer}, BEHIND)
 
     return mesh.begin(number, {}, {0: {peer: asked}}, [send], BEHIND)
+
+
+def told_by_all(mesh: Mesh, number: int, told: Mapping[int, bytes], missing: str) -> dict[int, bytes]:
+    """What each of these ranks tells in the exchange of this number, and is `told`: all as many bytes.
+
+    Blocks. Raises RuntimeError as `await_all`.
+    """
+    outgoing = {peer: torch.frombuffer(bytearray(one), dtype=torch.uint8) for peer, one in told.items()}
+    incoming = {peer: torch.empty_like(one) for peer, one in outgoing.items()}
+    await_all([mesh.begin(number, outgoing, {0: incoming}, urgency=BEHIND)], missing)
+    return {peer: bytes(one.tolist()) for peer, one in incoming.items()}
 
 
 def await_all(futures: Sequence[TensorFuture], missing: str) -> None:
