@@ -54,6 +54,11 @@ def test_where_ranks_meet_one_by_one_or_in_groups_none_is_paced(method: str) -> 
     assert not paced(method, "abcd", 3, 3, 3, 3)
 
 
+@pytest.mark.parametrize("method", ["asp,topology=direct", "ssp:2,topology=ps", "federated,topology=direct"])
+def test_where_each_goes_at_its_own_pace_none_is_paced(method: str) -> None:
+    assert not paced(method, "abc", 3, 3, 3)
+
+
 def test_two_have_a_link_each() -> None:
     assert not paced("topology=direct", "ab", 3, 3)
 

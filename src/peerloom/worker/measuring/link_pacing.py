@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import MeasuredLink
-from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.measuring.link_probe import LinkProbe
 from peerloom.worker.measuring.node_measures import LASTING_S, NodeMeasures
@@ -19,7 +18,6 @@ from peerloom.worker.measuring.rate_news import MOST_UNTIL_NEXT, RateNews, agree
 from peerloom.worker.measuring.together_probe import FEWEST_RANKS, LONG_S, TogetherProbe
 from peerloom.worker.measuring.trips import told_by_all
 from peerloom.worker.mesh.pacing import MARGIN, LinkRates, paces, shares_links
-from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.training import Training
 
 FIRST_LOOK = 2  # steps: what a generation took to form is over, and what its first step alone takes
@@ -136,10 +134,9 @@ class LinkPacing:
 
 
 def is_shared(training: Training, group: Group) -> bool:
-    """Whether all exchange with several others at once, after the same steps."""
-    goes_alone = isinstance(training, FederatedTraining | StaleTraining)
+    """Whether the connections of this group share links, between so many that it matters."""
     are_several = group.mesh is not None and group.world_size >= FEWEST_RANKS
-    return shares_links(training.sync) and training.robust == OFF and not goes_alone and are_several
+    return shares_links(training.sync) and training.robust == OFF and are_several
 
 
 def _waited_s(training: Training) -> float:

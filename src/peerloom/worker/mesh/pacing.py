@@ -30,8 +30,9 @@ class LinkRates:
 
 
 def shares_links(method: SyncMethod) -> bool:
-    """Whether ranks exchange with several others at once by this method, and not in groups of some."""
-    return method.topology in (DIRECT, SERVERS) and method.groups is None
+    """Whether each rank exchanges with several others at once, all after the same steps, not in groups."""
+    goes_alone = method.federated is not None or method.stale is not None
+    return method.topology in (DIRECT, SERVERS) and method.groups is None and not goes_alone
 
 
 def paces(
