@@ -23,6 +23,7 @@ CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its 
 FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tried early in a job
 RETURN_MARGIN = 0.02  # both were just measured by the same workers, which is surer than a prediction
 DOUBT = 0.1  # of a prediction: so much slower may as well be faster
+GENTLER_LEAST_S = CHANGE_COST_S / MARGIN  # to come: a change that saves no time costs no more than is allowed
 TRY_EACH_S = 60.0  # to come for each change so far: a try costs two changes and a few steps, some 3 s
 _LOSES = (NONE, BF16, FP16, INT8, MXFP4, INT4, POWER_SGD, TWO_BIT, ONE_BIT, TOP_K)  # more and more
 
@@ -85,6 +86,13 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     back = _better_before(now, now.measured, expected)
     if back is not None:
         return _changed(now, now.measured, back, expected[back])
+    gentle = _gentler_than_first(now, now.measured, expected)
+    if gentle is not None:
+        reason = (
+            f"a step of {shown_s(expected[gentle])} is predicted, and one of {shown_s(now.measured.step_s)} "
+            f"measured with {now.in_use}, which the job began with, and which loses more"
+        )
+        return SyncVerdict(gentle, reason, True, (gentle, expected[gentle]))
     best = _best(expected, now.measured.step_s)
     why_not = _why_not(now, now.measured, best, expected[best])
     if not why_not:
@@ -140,6 +148,18 @@ def _better_before(
     loses_more = _loss_rank(before) > _loss_rank(now.in_use)
     is_plain = gain_s > (MARGIN if loses_more else RETURN_MARGIN) * measured.step_s
     return before if is_plain and gain_s * now.steps_left > CHANGE_COST_S else None
+
+
+def _gentler_than_first(
+    now: SyncSituation, measured: MeasuredStep, expected: Mapping[SyncMethod, float]
+) -> SyncMethod | None:
+    """What loses less than the method that a job began with, before anything was measured, and is as fast."""
+    if now.changes or measured.is_rough or now.steps_left * measured.step_s < GENTLER_LEAST_S:
+        return None
+    limit_s = (1 + MARGIN) * min(measured.step_s, *expected.values())
+    gentler = [one for one in expected if _loss_rank(one) < _loss_rank(now.in_use)]
+    near = [method for method in gentler if expected[method] <= limit_s]
+    return min(near, key=lambda method: (*_loss_rank(method), expected[method]), default=None)
 
 
 def _worth_a_try(

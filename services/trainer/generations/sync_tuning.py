@@ -14,7 +14,6 @@ from statistics import median
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
-from peerloom.kit.parallel_plan import is_auto_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync
 from peerloom.kit.sync_grammar import parse_sync
@@ -242,11 +241,7 @@ class SyncTuner:
             setting = setting_of(self._ways.filled(known, nodes), nodes, compute_s)
             if setting is None:
                 return Predictions()
-            # A plan that changes may make a pipeline of it, which has none.
-            bears_rounds = not is_auto_plan(self._record.job.spec.plan) and all(
-                one.bears_rounds for one in known
-            )
-            methods = methods_for(self._quality, setting, bears_rounds)
+            methods = methods_for(self._quality, setting, self._record.job.sync_in_use.bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
             # Others come in while the thread reads these.
             tried, roughly = dict(self._used.tried), tuple(self._used.roughly)

@@ -95,6 +95,8 @@ class JobRecord(RecordedJob):
         What the job says already stays: the others say the same.
         """
         job = self._job
+        if not job.ledger.training_samples:
+            sync_entries.begin(job, prepared.bears_rounds)
         for name in ("epochs", "batch_size", "learning_rate"):
             if not job.spec.HasField(name):
                 setattr(job.spec, name, getattr(prepared, name))

@@ -35,6 +35,13 @@ def in_use(job: Job) -> str:
     return job.sync_in_use.method or str(first_method(job.spec.sync))
 
 
+def begin(job: Job, bears_rounds: bool) -> None:
+    """The first worker has loaded the task, and says whether that can be trained in rounds."""
+    if is_auto(job.spec.sync):
+        first = first_method(job.spec.sync, bears_rounds=bears_rounds)
+        job.sync_in_use.CopyFrom(JobSync(method=str(first), reason=NOT_YET, bears_rounds=bears_rounds))
+
+
 def steps_at_once(job: Job) -> int:
     """Steps that the method in use commits together: one, or those of a round of local steps."""
     return parse_sync("sync", in_use(job), job.spec.robust or OFF).batches
@@ -62,7 +69,15 @@ def take(job: Job, method: str, reason: str) -> SyncChanged | None:
     tried = [one for one in before.tried if one.method not in (method, former)]
     if before.measured_step_s:
         tried.append(TriedSync(method=former, step_s=before.measured_step_s))
-    before.CopyFrom(JobSync(method=method, reason=reason, changes=before.changes + 1, tried=tried))
+    before.CopyFrom(
+        JobSync(
+            method=method,
+            reason=reason,
+            changes=before.changes + 1,
+            tried=tried,
+            bears_rounds=before.bears_rounds,
+        )
+    )
     return SyncChanged(generation=job.generation, method=method, former=former, reason=reason)
 
 
@@ -72,7 +87,13 @@ def judge(job: Job, judged: JudgedSync) -> bool:
     reason = (
         f"{verdict.method} is to take its place: {verdict.reason}" if verdict.is_change else verdict.reason
     )
-    found = JobSync(method=in_use(job), reason=cut_reason(reason), changes=job.sync_in_use.changes)
+    before = job.sync_in_use
+    found = JobSync(
+        method=in_use(job),
+        reason=cut_reason(reason),
+        changes=before.changes,
+        bears_rounds=before.bears_rounds,
+    )
     found.tried.extend(TriedSync(method=str(method), step_s=step_s) for method, step_s in tried.items())
     if predicted is not None:
         found.predicted.CopyFrom(
@@ -89,6 +110,6 @@ def judge(job: Job, judged: JudgedSync) -> bool:
     if verdict.runner_up is not None:
         method, found.runner_up_step_s = verdict.runner_up
         found.runner_up = str(method)
-    is_news = found != job.sync_in_use
-    job.sync_in_use.CopyFrom(found)
+    is_news = found != before
+    before.CopyFrom(found)
     return is_news

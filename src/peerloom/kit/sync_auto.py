@@ -1,18 +1,19 @@
 """A job's `sync` that leaves the choice to the trainer: `auto`, with what its sums may lose. Pure functions.
 
-The trainer begins with the plain all-reduce, and takes another method once the network, the codecs and the
-layers are measured.
+The trainer begins with what is good over most networks, and takes another method once the network, the codecs
+and the layers are measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS, parse_sync
-from peerloom.kit.sync_method import DIRECT, RING, SyncMethod, why_not_nccl
+from peerloom.kit.sync_method import DIRECT, MXFP4, PRESETS, RING, SyncMethod, why_not_nccl
 from peerloom.kit.sync_model.sync_choice import EXACT, QUALITIES, candidates
 
 AUTO = "auto"
+FIRST_ROUNDS = replace(PRESETS["local-sgd"], topology=DIRECT, codec=MXFP4)
 _QUALITY = "quality"
 _NEEDS_GLOO = (
     "auto chooses among connections from worker to worker too, which go beside gloo and never over NCCL"
@@ -44,9 +45,16 @@ def is_auto(text: str) -> bool:
     return text.partition(",")[0] == AUTO
 
 
-def first_method(text: str, robust: str = OFF) -> SyncMethod:
-    """How a job's first steps are synchronised, by its checked `sync`; until it is known, by all-reduce."""
-    return SyncMethod() if is_auto(text) else parse_sync("spec.sync", text, robust)
+def first_method(text: str, robust: str = OFF, bears_rounds: bool = False) -> SyncMethod:
+    """How a job's first steps are synchronised, by its checked `sync`.
+
+    Until a better way is known: by the plain all-reduce, or where the quality allows rounds of local steps,
+    and the task `bears_rounds`, by these, for which no network is too slow.
+    """
+    asked = asked_sync("spec.sync", text, robust)
+    if not isinstance(asked, AutoSync):
+        return asked
+    return FIRST_ROUNDS if bears_rounds and FIRST_ROUNDS in candidates(asked.quality) else SyncMethod()
 
 
 def why_gloo(text: str, robust: str = OFF) -> str:

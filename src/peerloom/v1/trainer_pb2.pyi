@@ -1077,6 +1077,7 @@ class JobSync(_message.Message):
     RUNNER_UP_STEP_S_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     TRIED_FIELD_NUMBER: _builtins.int
+    BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """The method of the newest generation, all pairs."""
     reason: _builtins.str
@@ -1093,6 +1094,8 @@ class JobSync(_message.Message):
     """What its step is expected to take, in seconds."""
     changes: _builtins.int
     """How often the method was changed."""
+    bears_rounds: _builtins.bool
+    """Whether rounds of local steps can be chosen, as the task's first worker said."""
     @_builtins.property
     def predicted(self) -> Global___SyncPrediction:
         """What a step takes by the model of the network; unset until that is measured."""
@@ -1114,10 +1117,11 @@ class JobSync(_message.Message):
         runner_up_step_s: _builtins.float = ...,
         changes: _builtins.int = ...,
         tried: _abc.Iterable[Global___TriedSync] | None = ...,
+        bears_rounds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3101,14 +3105,11 @@ class WorkerMeasured(_message.Message):
     LINKS_FIELD_NUMBER: _builtins.int
     CODECS_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
-    BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     WAITS_BY_LAYER_FIELD_NUMBER: _builtins.int
     WAYS_KNOWN_FIELD_NUMBER: _builtins.int
     TOGETHER_BITS_PER_S_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
-    bears_rounds: _builtins.bool
-    """Whether the job can go on in rounds of local steps: its learning rates follow no metric, and no script computes."""
     waits_by_layer: _builtins.bool
     """Whether a layer's next forward pass can begin with its own sum, before all others have come (schedule cut)."""
     ways_known: _builtins.bool
@@ -3134,14 +3135,13 @@ class WorkerMeasured(_message.Message):
         links: _abc.Iterable[Global___MeasuredLink] | None = ...,
         codecs: _abc.Iterable[Global___MeasuredCodec] | None = ...,
         layers: _abc.Iterable[Global___MeasuredLayer] | None = ...,
-        bears_rounds: _builtins.bool = ...,
         waits_by_layer: _builtins.bool = ...,
         ways_known: _builtins.bool = ...,
         together_bits_per_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "together_bits_per_s", b"together_bits_per_s", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "together_bits_per_s", b"together_bits_per_s", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3394,6 +3394,7 @@ class WorkerPrepared(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     USED_BYTES_FIELD_NUMBER: _builtins.int
     WHY_WHOLE_FIELD_NUMBER: _builtins.int
+    BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in its training set, 1 to 2^40."""
     epochs: _builtins.int
@@ -3414,6 +3415,10 @@ class WorkerPrepared(_message.Message):
     """Memory of the node that it uses by itself already, in bytes."""
     why_whole: _builtins.str
     """Why its model can't be cut, a sentence; empty: it can."""
+    bears_rounds: _builtins.bool
+    """Whether it can be trained in rounds of local steps: its learning rates follow no metric, no script computes, and no
+    plan divides it or may.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelPart]:
         """Where the job's `plan` is "auto": what its model can be cut into, from the first layers to the last, at most 1000;
@@ -3432,10 +3437,11 @@ class WorkerPrepared(_message.Message):
         free_bytes: _builtins.int = ...,
         used_bytes: _builtins.int = ...,
         why_whole: _builtins.str = ...,
+        bears_rounds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "free_bytes", b"free_bytes", "learning_rate", b"learning_rate", "parts", b"parts", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples", "used_bytes", b"used_bytes", "why_whole", b"why_whole"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bears_rounds", b"bears_rounds", "epochs", b"epochs", "free_bytes", b"free_bytes", "learning_rate", b"learning_rate", "parts", b"parts", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples", "used_bytes", b"used_bytes", "why_whole", b"why_whole"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -119,6 +119,7 @@ def prepared_of(training: Training | PipelineTraining, spec: JobSpec) -> WorkerP
         speed_gflops=divided.speed_gflops if divided else 0.0,
         free_bytes=divided.free_bytes if divided else 0,
         used_bytes=divided.used_bytes if divided else 0,
+        bears_rounds=not isinstance(training, PipelineTraining) and training.bears_rounds,
     )
 
 

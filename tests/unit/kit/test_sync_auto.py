@@ -6,7 +6,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.sync_auto import AutoSync, asked_sync, first_method, is_auto, why_gloo
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
-from peerloom.kit.sync_model.sync_choice import QUALITIES
+from peerloom.kit.sync_model.sync_choice import QUALITIES, candidates
 
 
 def test_auto_is_exact_where_nothing_else_is_said() -> None:
@@ -60,4 +60,8 @@ def test_what_auto_cannot_be_with_is_told_with_the_nearest() -> None:
 
 def test_the_first_steps_go_by_the_plain_all_reduce() -> None:
     assert first_method("auto,quality=relaxed") == SyncMethod()
+    assert first_method("auto,quality=near", bears_rounds=True) == SyncMethod()
+    relaxed = first_method("auto,quality=relaxed", bears_rounds=True)
+    assert relaxed == parse_sync("sync", "period=16,codec=mxfp4")
+    assert relaxed in candidates("relaxed")
     assert first_method("codec=int8") == parse_sync("sync", "codec=int8")

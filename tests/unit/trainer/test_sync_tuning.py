@@ -1,110 +1,28 @@
 """A trainer chooses its job's method by what two workers measured; the clock and all figures are invented."""
 
 import pytest
-from trainer_room import Room, prepared_for, worker
+from tuned_job import AT_WORK, IDS, RING, TunedJob
 
-from peerloom.kit.sync_method import SyncMethod
-from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.known_ways import LASTING_S
 from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S, FIRST_INTERVAL_S
-from peerloom.services.trainer.generations.sync_tuning import SyncTuner
-from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.workers.reports import why_not_said
-from peerloom.services.trainer.workers.state import Idle, WorkerState, Working
+from peerloom.services.trainer.workers.state import Idle, WorkerState
 from peerloom.v1.trainer_pb2 import (
     MeasuredCodec,
     MeasuredLayer,
     MeasuredLink,
-    StepProgress,
     WorkerMeasured,
     WorkerSessionRequest,
 )
 
-RING = str(SyncMethod())
-IDS = ("worker-1", "worker-2")
-AT_WORK = [WorkerState(worker_id, Working()) for worker_id in IDS]
-SAMPLES = 100_000  # in batches of 10
-
-
-class Job:
-    """A record of two workers and its tuner, in `generation` 1."""
-
-    def __init__(self, sync: str = "auto", plan: str = "") -> None:
-        self.room = Room()
-        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync, plan=plan)
-        self.record.workers_added([worker(1, "ada"), worker(2, "bob")])
-        self.record.task_loaded(prepared_for(self.record.job.spec, SAMPLES))
-        self.restart()
-        self.form()
-
-    def restart(self) -> None:
-        """Another trainer goes on with the record."""
-        self.tuner = SyncTuner(self.record, self.room.clock)
-
-    def form(self, sync: str = "", worker_ids: tuple[str, ...] = IDS) -> None:
-        """The next generation."""
-        self.record.generation_begun(worker_ids, int(self.record.job.progress.step), "why", False, sync)
-
-    def measured(
-        self,
-        delay_s: float = 0.1,
-        codecs: tuple[str, ...] = (),
-        bears_rounds: tuple[bool, bool] = (False, False),
-        bits_per_s: float = 1e8,
-    ) -> None:
-        """Both have measured, as a rule 100 Mbit/s: a ring takes two round trips, others two single ways."""
-        known = [MeasuredCodec(codec=codec, encode_s=1e-9, decode_s=1e-9) for codec in codecs]
-        generation = self.record.generation
-        link = MeasuredLink(
-            rank=1, delay_s=delay_s, sent_bits_per_s=bits_per_s, received_bits_per_s=bits_per_s
-        )
-        layers = [MeasuredLayer(parameters=1_000_000, forward_s=0.02, backward_s=0.04)]
-        first = WorkerMeasured(generation=generation, links=[link], codecs=known, layers=layers)
-        second = WorkerMeasured(generation=generation, codecs=known)
-        first.bears_rounds, second.bears_rounds = bears_rounds
-        self.tuner.heard(IDS[0], first)
-        self.tuner.heard(IDS[1], second)
-
-    def steps(self, count: int, step_s: float, compute_s: float = 0.06) -> None:
-        """So many are committed."""
-        for _ in range(count):
-            number = int(self.record.job.progress.step) + 1
-            step = StepProgress(
-                step=number,
-                epoch=1,
-                samples=10,
-                first_sample=10 * (number - 1),
-                step_s=step_s,
-                compute_s=compute_s,
-                communication_s=step_s - compute_s,
-                generation=self.record.generation,
-                workers=2,
-            )
-            self.record.step_committed(step)
-            self.tuner.stepped(step)
-
-    async def wanted(self, workers: list[WorkerState] = AT_WORK) -> Form | None:
-        """The change that is made after all that was said."""
-        await self.tuner.judge()
-        return self.tuner.change(workers)
-
-    async def changed(self) -> Form:
-        """The change that is made after plain steps of 0.8 s, once its generation is formed."""
-        self.measured()
-        self.steps(30, 0.8)
-        form = await self.wanted()
-        assert form is not None
-        self.form(form.sync)
-        return form
-
 
 @pytest.fixture
-def job() -> Job:
-    return Job()
+def job() -> TunedJob:
+    return TunedJob()
 
 
-async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured(job: Job) -> None:
+async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured(job: TunedJob) -> None:
     assert in_use(job.record.job) == RING
     assert job.record.job.sync_in_use.reason == "until the links and layers are measured"
     job.steps(30, 0.8)
@@ -118,7 +36,7 @@ async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured
     assert await job.wanted() is None, "one change is made once"
 
 
-async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: Job) -> None:
+async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: TunedJob) -> None:
     await job.changed()
     job.measured()
     job.steps(30, 0.9)
@@ -136,7 +54,7 @@ async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: J
     assert foretold_s < told_s
 
 
-async def test_first_steps_that_were_long_make_no_prediction_longer(job: Job) -> None:
+async def test_first_steps_that_were_long_make_no_prediction_longer(job: TunedJob) -> None:
     """One step of 20 s is enough to leave a ring of 2 s; of what comes after it 0.56 s are predicted."""
     job.measured(delay_s=0.5, bits_per_s=1e12)
     job.steps(3, 20.0)
@@ -149,7 +67,7 @@ async def test_first_steps_that_were_long_make_no_prediction_longer(job: Job) ->
     assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.56, abs=0.01)
 
 
-async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
+async def test_a_change_is_an_event_and_a_part_of_the_record(job: TunedJob) -> None:
     form = await job.changed()
     found = job.record.job.sync_in_use
     assert (found.method, found.changes, in_use(job.record.job)) == (form.sync, 1, form.sync)
@@ -161,7 +79,7 @@ async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
     assert formed.sync == form.sync
 
 
-async def test_what_is_shown_has_the_predicted_step_beside_the_measured_one(job: Job) -> None:
+async def test_what_is_shown_has_the_predicted_step_beside_the_measured_one(job: TunedJob) -> None:
     job.measured()
     job.steps(100, 0.01)
     assert await job.wanted() is None
@@ -176,7 +94,7 @@ async def test_what_is_shown_has_the_predicted_step_beside_the_measured_one(job:
     assert "no less is expected" in shown.reason
 
 
-async def test_nobody_is_disturbed_who_joins_and_no_other_generation_is_changed(job: Job) -> None:
+async def test_nobody_is_disturbed_who_joins_and_no_other_generation_is_changed(job: TunedJob) -> None:
     job.measured()
     job.steps(30, 0.8)
     assert await job.wanted([*AT_WORK, WorkerState("worker-3", Idle())]) is None
@@ -184,7 +102,7 @@ async def test_nobody_is_disturbed_who_joins_and_no_other_generation_is_changed(
     assert job.tuner.change(AT_WORK) is None
 
 
-async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_distance(job: Job) -> None:
+async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_distance(job: TunedJob) -> None:
     """The workers say again what they measured; what steps took before is in the record."""
     form = await job.changed()
     job.restart()
@@ -200,7 +118,7 @@ async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_dista
 
 
 async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotten_with_others(
-    job: Job,
+    job: TunedJob,
 ) -> None:
     await job.changed()
     job.measured()
@@ -221,7 +139,7 @@ async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotte
     assert after is None or "was measured before" not in after.reason
 
 
-async def test_a_single_worker_is_told_to_have_no_choice(job: Job) -> None:
+async def test_a_single_worker_is_told_to_have_no_choice(job: TunedJob) -> None:
     job.form(worker_ids=IDS[:1])
     job.steps(30, 0.8)
     assert await job.wanted(AT_WORK[:1]) is None
@@ -230,7 +148,7 @@ async def test_a_single_worker_is_told_to_have_no_choice(job: Job) -> None:
 
 async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
     for quality, kinds in (("exact", {"none"}), ("near", {"mxfp4", "none"})):
-        job = Job(f"auto,quality={quality}")
+        job = TunedJob(f"auto,quality={quality}")
         job.measured(codecs=("mxfp4", "1bit"))
         job.steps(30, 0.8)
         form = await job.wanted()
@@ -239,31 +157,7 @@ async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
         assert ("codec=mxfp4" in form.sync) == (quality == "near")
 
 
-async def test_rounds_are_taken_where_the_quality_allows_them_and_all_workers_bear_them() -> None:
-    """A round trip of 0.2 s in 16 steps is less than any exchange at each step."""
-    for quality, bears, is_taken in (
-        ("relaxed", (True, True), True),
-        ("relaxed", (True, False), False),
-        ("near", (True, True), False),
-    ):
-        job = Job(f"auto,quality={quality}")
-        job.measured(bears_rounds=bears)
-        job.steps(30, 0.8)
-        form = await job.wanted()
-        assert form is not None
-        assert ("period=16,outer=average" in form.sync) == is_taken
-
-
-async def test_a_job_that_may_become_a_pipeline_gets_no_rounds() -> None:
-    job = Job("auto,quality=relaxed", plan="auto")
-    job.measured(bears_rounds=(True, True))
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    assert "period" not in form.sync
-
-
-async def test_predictions_are_by_the_first_steps_until_more_are_measured(job: Job) -> None:
+async def test_predictions_are_by_the_first_steps_until_more_are_measured(job: TunedJob) -> None:
     """Layers took 60 ms when they were timed, and take 20 by now; a little more is no other time."""
     job.measured()
     job.steps(1, 0.8)
@@ -281,7 +175,7 @@ async def test_predictions_are_by_the_first_steps_until_more_are_measured(job: J
     assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.026)
 
 
-async def test_a_step_that_is_short_shows_that_links_carry_more(job: Job) -> None:
+async def test_a_step_that_is_short_shows_that_links_carry_more(job: TunedJob) -> None:
     """A ring's 0.78 s are 0.06 of computing, 0.4 of delays, and 0.32 by 100 Mbit/s: 0.62 s show 200 Mbit/s.
 
     By doubling it is a delay of 0.1 s, and as many bytes. What is shown of it stays what was expected before
@@ -301,7 +195,7 @@ async def test_a_step_that_is_short_shows_that_links_carry_more(job: Job) -> Non
     assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.32, rel=0.02)
 
 
-async def test_what_is_shown_as_predicted_has_in_it_what_the_model_did_not_see_before(job: Job) -> None:
+async def test_what_is_shown_as_predicted_has_in_it_what_the_model_did_not_see_before(job: TunedJob) -> None:
     """The ring took 1.5 times 0.78 s, so by doubling it would be 1.5 times 0.06 + 0.1 + 0.32 s."""
     job.measured()
     job.steps(30, 1.5 * 0.78)
@@ -320,7 +214,7 @@ async def test_what_is_shown_as_predicted_has_in_it_what_the_model_did_not_see_b
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
-async def test_long_steps_need_fewer(job: Job, step_s: float, least: int) -> None:
+async def test_long_steps_need_fewer(job: TunedJob, step_s: float, least: int) -> None:
     """Two warm up; then it takes eight and half a second, or three and two seconds, to gain a little."""
     job.measured(delay_s=step_s / 8, bits_per_s=1e8 / step_s)
     job.steps(least - 1, step_s, compute_s=step_s / 2)
@@ -333,18 +227,18 @@ async def test_long_steps_need_fewer(job: Job, step_s: float, least: int) -> Non
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.1, 7), (0.3, 4), (0.8, 3), (2.5, 3)])
 async def test_for_more_than_half_of_a_step_half_a_second_is_enough(step_s: float, least: int) -> None:
-    """After the two that warm up. Rounds of 16 steps exchange so seldom."""
-    job = Job("auto,quality=relaxed")
-    job.measured(delay_s=step_s / 8, bears_rounds=(True, True))
+    """After the two that warm up. A ring takes four single ways, doubling one."""
+    job = TunedJob()
+    job.measured(delay_s=step_s / 4.5, bits_per_s=1e12)
     job.steps(least - 1, step_s, compute_s=step_s / 10)
     assert await job.wanted() is None
     job.steps(1, step_s, compute_s=step_s / 10)
     form = await job.wanted()
     assert form is not None
-    assert "period=16" in form.sync
+    assert "doubling" in form.sync
 
 
-async def test_what_a_few_steps_told_is_told_better_by_enough(job: Job) -> None:
+async def test_what_a_few_steps_told_is_told_better_by_enough(job: TunedJob) -> None:
     """Of computing: predictions are made again."""
     job.measured()
     job.steps(3, 0.8, compute_s=0.05)
@@ -360,7 +254,7 @@ async def test_what_a_few_steps_told_is_told_better_by_enough(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.2, 5), (0.7, 3)])
-async def test_what_steps_take_is_told_after_half_a_second(job: Job, step_s: float, least: int) -> None:
+async def test_what_steps_take_is_told_after_half_a_second(job: TunedJob, step_s: float, least: int) -> None:
     job.steps(least - 1, step_s)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.measured_step_s == 0
@@ -371,7 +265,7 @@ async def test_what_steps_take_is_told_after_half_a_second(job: Job, step_s: flo
 
 async def test_of_rounds_whole_ones_warm_up() -> None:
     """Two of 16 steps each, then half a second of steps says what one takes."""
-    job = Job("auto,quality=relaxed")
+    job = TunedJob("auto,quality=relaxed")
     job.form("period=16")
     job.steps(36, 0.1)
     await job.tuner.judge()
@@ -382,7 +276,7 @@ async def test_of_rounds_whole_ones_warm_up() -> None:
 
 
 async def test_who_asks_for_a_method_keeps_it() -> None:
-    job = Job("codec=int8")
+    job = TunedJob("codec=int8")
     assert not job.tuner.has_a_say
     job.measured()
     job.steps(30, 0.8)
@@ -413,12 +307,12 @@ async def test_who_asks_for_a_method_keeps_it() -> None:
         ),
     ],
 )
-def test_measurements_that_cannot_be_are_refused(job: Job, measured: WorkerMeasured, why: str) -> None:
+def test_measurements_that_cannot_be_are_refused(job: TunedJob, measured: WorkerMeasured, why: str) -> None:
     reason = why_not_said(job.record.job, WorkerSessionRequest(measured=measured))
     assert why in reason
 
 
-async def test_the_same_nodes_measure_their_ways_once(job: Job) -> None:
+async def test_the_same_nodes_measure_their_ways_once(job: TunedJob) -> None:
     assert not job.tuner.knows_ways(IDS)
     job.measured()  # before the trainer has heard of a step
     assert job.tuner.knows_ways(IDS)
@@ -440,4 +334,4 @@ async def test_the_same_nodes_measure_their_ways_once(job: Job) -> None:
 
 
 def test_who_asks_for_a_method_knows_no_ways() -> None:
-    assert not Job("topology=direct").tuner.knows_ways(IDS)
+    assert not TunedJob("topology=direct").tuner.knows_ways(IDS)

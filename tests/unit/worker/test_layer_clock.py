@@ -54,6 +54,17 @@ def test_of_long_steps_fewer_are_enough(step_s: float, steps: int) -> None:
     assert [one.backward_s for one in clock.layers()] == [3.0, 2.0]
 
 
+@pytest.mark.parametrize(("steps", "rounds"), [(16, 1), (6, 1), (5, 2), (2, 3)])
+def test_the_steps_of_a_round_count_as_so_many(steps: int, rounds: int) -> None:
+    """One warms up, and five more are enough; each round's last gradients are heard."""
+    clock, make = clock_of(model(), [10.0, 12.0, 15.0])
+    for number in range(1, rounds + 1):
+        for _ in range(steps):
+            make()
+        assert clock.after_step(7.0, SHORT_S, steps) == (number == rounds)
+    assert [one.backward_s for one in clock.layers()] == [3.0, 2.0]
+
+
 def test_of_a_batch_in_pieces_the_last_one_s_gradients_count() -> None:
     """The first piece's pass is a part of what comes before: its gradients don't travel."""
     clock, make = clock_of(model(), [10.0, 12.0, 15.0, 20.0, 21.0, 22.0])

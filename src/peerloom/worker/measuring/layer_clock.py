@@ -36,15 +36,18 @@ class LayerClock:
         self._forward_end_s = 0.0
         self._came_s: dict[torch.Tensor, float] = {}
         self._steps: list[tuple[float, list[tuple[torch.Tensor, float]]]] = []
-        self._made, self._timed_s = 0, 0.0
+        self._made, self._timed, self._timed_s = 0, 0, 0.0
         self._is_over = False
         self._handles: list[Any] = [model.register_forward_hook(self._note_forward)]
         for parameter in self._parameters:
             handle = parameter.register_post_accumulate_grad_hook(self._note_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             self._handles.append(handle)
 
-    def after_step(self, compute_s: float, step_s: float) -> bool:
-        """A step of `step_s` was made, with so many seconds of computing; True once it has heard enough."""
+    def after_step(self, compute_s: float, step_s: float, steps: int = 1) -> bool:
+        """A step of `step_s` was made, with so many seconds of computing; True once it has heard enough.
+
+        Or the `steps` of a round were, of so many seconds each: the last one's gradients tell of all.
+        """
         if self._is_over:
             return True
         stamps, last_s = [], self._forward_end_s
@@ -52,11 +55,13 @@ class LayerClock:
             stamps.append((parameter, came_s - last_s))
             last_s = came_s
         self._came_s = {}
-        self._made += 1
-        if self._made > WARM_UP_STEPS:
+        timed = steps - max(0, WARM_UP_STEPS - self._made)
+        self._made += steps
+        if timed > 0:
             self._steps.append((compute_s, stamps))
-            self._timed_s += step_s
-        if len(self._steps) >= (LONG_STEPS if self._timed_s >= LONG_S else STEPS):
+            self._timed += timed
+            self._timed_s += timed * step_s
+        if self._timed >= (LONG_STEPS if self._timed_s >= LONG_S else STEPS):
             self._is_over = True
             self.close()
         return self._is_over

@@ -79,7 +79,7 @@ class SyncMeasuring:
             return
         if self._clock is None:
             self._clocked.set()
-        elif self._clock.after_step(computed_s / steps, took_s / steps):
+        elif self._clock.after_step(computed_s / steps, took_s / steps, steps):
             self._known.note_layers(self._clock.layers(), samples)
             self._training.is_timed = False
             self._clocked.set()
@@ -114,7 +114,6 @@ class SyncMeasuring:
                 links=links,
                 codecs=self._known.codecs,
                 layers=layers,
-                bears_rounds=self._training.bears_rounds,
                 waits_by_layer=not self._training.why_whole,
                 ways_known=self._ways_known,
                 together_bits_per_s=self._known.together_bits_per_s,

@@ -22,7 +22,10 @@ _LONGEST_REASON = 400
 
 
 def survey(task: Task, spec: JobSpec, device: torch.device) -> WorkerPrepared:
-    """What the trainer plans by. Raises InvalidArgumentError for data that no training could take."""
+    """What the trainer plans by. Raises InvalidArgumentError for data that no training could take.
+
+    It bears no rounds of local steps: under another plan it may become a pipeline, which has none.
+    """
     train, _ = load_data(task)
     parts, why_whole = _parts_of(task, spec)
     return WorkerPrepared(
