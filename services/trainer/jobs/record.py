@@ -95,8 +95,7 @@ class JobRecord(RecordedJob):
         What the job says already stays: the others say the same.
         """
         job = self._job
-        if not job.ledger.training_samples:
-            sync_entries.begin(job, prepared.bears_rounds)
+        sync_entries.task_loaded(job, prepared.bears_rounds)
         for name in ("epochs", "batch_size", "learning_rate"):
             if not job.spec.HasField(name):
                 setattr(job.spec, name, getattr(prepared, name))
@@ -295,5 +294,7 @@ class JobRecord(RecordedJob):
         self._job.traceparent = traceparent
         self._job.spec.CopyFrom(spec or self.job.spec)
         plan_entries.resume(self._job)
+        if spec is not None:
+            sync_entries.forget_task(self._job)
         how = "" if spec is None else f", under plan {spec.plan}"
         self.state_changed(JobState.JOB_STATE_QUEUED, f"resumed from its checkpoint{how}")

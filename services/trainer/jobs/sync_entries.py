@@ -35,11 +35,21 @@ def in_use(job: Job) -> str:
     return job.sync_in_use.method or str(first_method(job.spec.sync))
 
 
-def begin(job: Job, bears_rounds: bool) -> None:
-    """The first worker has loaded the task, and says whether that can be trained in rounds."""
+def task_loaded(job: Job, bears_rounds: bool) -> None:
+    """A worker has loaded the task, and says whether that can be trained in rounds."""
+    if not is_auto(job.spec.sync):
+        return
+    known = job.sync_in_use
+    known.bears_rounds = bears_rounds and (known.bears_rounds or not known.HasField("bears_rounds"))
+    if not known.method:
+        known.method = str(first_method(job.spec.sync, bears_rounds=bears_rounds))
+        known.reason = NOT_YET
+
+
+def forget_task(job: Job) -> None:
+    """Whether it can be trained in rounds has to be said again: another plan divides it, or may."""
     if is_auto(job.spec.sync):
-        first = first_method(job.spec.sync, bears_rounds=bears_rounds)
-        job.sync_in_use.CopyFrom(JobSync(method=str(first), reason=NOT_YET, bears_rounds=bears_rounds))
+        job.sync_in_use.ClearField("bears_rounds")
 
 
 def steps_at_once(job: Job) -> int:
@@ -69,15 +79,8 @@ def take(job: Job, method: str, reason: str) -> SyncChanged | None:
     tried = [one for one in before.tried if one.method not in (method, former)]
     if before.measured_step_s:
         tried.append(TriedSync(method=former, step_s=before.measured_step_s))
-    before.CopyFrom(
-        JobSync(
-            method=method,
-            reason=reason,
-            changes=before.changes + 1,
-            tried=tried,
-            bears_rounds=before.bears_rounds,
-        )
-    )
+    taken = JobSync(method=method, reason=reason, changes=before.changes + 1, tried=tried)
+    before.CopyFrom(_of_task(taken, before))
     return SyncChanged(generation=job.generation, method=method, former=former, reason=reason)
 
 
@@ -88,12 +91,7 @@ def judge(job: Job, judged: JudgedSync) -> bool:
         f"{verdict.method} is to take its place: {verdict.reason}" if verdict.is_change else verdict.reason
     )
     before = job.sync_in_use
-    found = JobSync(
-        method=in_use(job),
-        reason=cut_reason(reason),
-        changes=before.changes,
-        bears_rounds=before.bears_rounds,
-    )
+    found = JobSync(method=in_use(job), reason=cut_reason(reason), changes=before.changes)
     found.tried.extend(TriedSync(method=str(method), step_s=step_s) for method, step_s in tried.items())
     if predicted is not None:
         found.predicted.CopyFrom(
@@ -110,6 +108,13 @@ def judge(job: Job, judged: JudgedSync) -> bool:
     if verdict.runner_up is not None:
         method, found.runner_up_step_s = verdict.runner_up
         found.runner_up = str(method)
-    is_news = found != before
+    is_news = _of_task(found, before) != before
     before.CopyFrom(found)
     return is_news
+
+
+def _of_task(found: JobSync, before: JobSync) -> JobSync:
+    """`found`, with what is known of the task."""
+    if before.HasField("bears_rounds"):
+        found.bears_rounds = before.bears_rounds
+    return found

@@ -1,4 +1,4 @@
-"""Whether what a worker says of its model and a pipeline's stages can be true: "" or why it can't."""
+"""Whether what a worker says of a pipeline's stages can be true: "" or why it can't."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.parallel_plan import MAX_LAYERS, MAX_STAGES, is_auto_plan, parse_plan
 from peerloom.kit.plan_model.model_layers import MOST_PLANNED_LAYERS
-from peerloom.kit.sync_auto import is_auto
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.v1.trainer_pb2 import HeldState, Job, ModelStage, StageShadow, WorkerPrepared
 
@@ -27,10 +26,7 @@ def _widths(job: Job, stage: int) -> Collection[int]:
 
 def why_not_surveyed(job: Job, prepared: WorkerPrepared) -> str:
     """Why what a worker tells of a model and its slot can't be planned by."""
-    parts, bears = prepared.parts, job.sync_in_use.bears_rounds
-    if job.ledger.training_samples and is_auto(job.spec.sync) and prepared.bears_rounds != bears:
-        own, others = ("can't", "can") if bears else ("can", "can't")
-        return f"its model {own} be trained in rounds of local steps, and the others' {others}"
+    parts = prepared.parts
     if bool(parts) != is_auto_plan(job.spec.plan):
         return f"it tells of {len(parts)} parts of the model, and the job's plan is {job.spec.plan or 'data'}"
     if len(parts) > MOST_PLANNED_LAYERS:

@@ -1095,7 +1095,7 @@ class JobSync(_message.Message):
     changes: _builtins.int
     """How often the method was changed."""
     bears_rounds: _builtins.bool
-    """Whether rounds of local steps can be chosen, as the task's first worker said."""
+    """Whether rounds of local steps can be chosen: all workers that have loaded the task say so. Unset: none has."""
     @_builtins.property
     def predicted(self) -> Global___SyncPrediction:
         """What a step takes by the model of the network; unset until that is measured."""
@@ -1117,13 +1117,15 @@ class JobSync(_message.Message):
         runner_up_step_s: _builtins.float = ...,
         changes: _builtins.int = ...,
         tried: _abc.Iterable[Global___TriedSync] | None = ...,
-        bears_rounds: _builtins.bool = ...,
+        bears_rounds: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bears_rounds", b"_bears_rounds", "bears_rounds", b"bears_rounds", "predicted", b"predicted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bears_rounds", b"_bears_rounds", "bears_rounds", b"bears_rounds", "changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__bears_rounds: _TypeAlias = _typing.Literal["bears_rounds"]
+    _WhichOneofArgType__bears_rounds: _TypeAlias = _typing.Literal["_bears_rounds", b"_bears_rounds"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bears_rounds) -> _WhichOneofReturnType__bears_rounds | None: ...
 
 Global___JobSync: _TypeAlias = JobSync
 

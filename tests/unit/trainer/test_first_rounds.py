@@ -1,13 +1,10 @@
 """A job that may have rounds of local steps begins with them; the clock and all figures are invented."""
 
 import pytest
-from trainer_room import prepared_for
-from tuned_job import RING, SAMPLES, TunedJob
+from tuned_job import RING, TunedJob
 
 from peerloom.kit.sync_auto import FIRST_ROUNDS
 from peerloom.services.trainer.jobs.sync_entries import in_use
-from peerloom.services.trainer.workers.reports import why_not_said
-from peerloom.v1.trainer_pb2 import WorkerSessionRequest
 
 ROUNDS = str(FIRST_ROUNDS)
 
@@ -71,12 +68,31 @@ async def test_a_job_that_is_nearly_over_keeps_the_rounds_it_began_with() -> Non
     assert await job.wanted() is None
 
 
-async def test_all_workers_tasks_bear_rounds_or_none_does() -> None:
+async def test_who_can_have_no_rounds_keeps_all_from_them() -> None:
+    """It comes while rounds are in use; over these links they would be far faster than anything else."""
     job = TunedJob("auto,quality=relaxed", bears_rounds=True)
-    other = prepared_for(job.record.job.spec, SAMPLES)
-    said = WorkerSessionRequest(prepared=other)
-    assert why_not_said(job.record.job, said) == (
-        "its model can't be trained in rounds of local steps, and the others' can"
-    )
-    other.bears_rounds = True
-    assert why_not_said(job.record.job, WorkerSessionRequest(prepared=other)) == ""
+    job.loaded(bears_rounds=False)
+    assert in_use(job.record.job) == ROUNDS
+    assert not job.record.job.sync_in_use.bears_rounds
+    job.loaded(bears_rounds=True)
+    job.form(RING)
+    job.measured(codecs=("mxfp4",))
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    assert "period" not in form.sync
+
+
+async def test_a_job_under_another_plan_is_asked_again() -> None:
+    job = TunedJob("auto,quality=relaxed", bears_rounds=False)
+    job.record.resumed(spec=job.record.job.spec)
+    job.loaded(bears_rounds=True)
+    assert job.record.job.sync_in_use.bears_rounds
+    assert in_use(job.record.job) == RING, "it goes on as it did"
+
+
+async def test_a_job_that_goes_on_keeps_its_task_s_word() -> None:
+    job = TunedJob("auto,quality=relaxed", bears_rounds=False)
+    job.record.resumed()
+    job.loaded(bears_rounds=True)
+    assert not job.record.job.sync_in_use.bears_rounds

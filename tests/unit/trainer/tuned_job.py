@@ -28,11 +28,15 @@ class TunedJob:
         self.room = Room()
         self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync, plan=plan)
         self.record.workers_added([worker(1, "ada"), worker(2, "bob")])
+        self.loaded(bears_rounds)
+        self.restart()
+        self.form()
+
+    def loaded(self, bears_rounds: bool) -> None:
+        """A worker has loaded the task, which can be trained in rounds or can't."""
         prepared = prepared_for(self.record.job.spec, SAMPLES)
         prepared.bears_rounds = bears_rounds
         self.record.task_loaded(prepared)
-        self.restart()
-        self.form()
 
     def restart(self) -> None:
         """Another trainer goes on with the record."""
