@@ -11,10 +11,11 @@ from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
-from peerloom.kit.sync_method import CUT, DIRECT, DOUBLING, HIERARCHY, NONE, RING, SERVERS, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, DOUBLING, HIERARCHY, MERGED, NONE, RING, SERVERS, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
+from peerloom.kit.sync_model.merging import merged_at_best
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import scheme_of
 from peerloom.kit.sync_model.shown_rates import at_least, shown_rate
@@ -113,10 +114,12 @@ def predictions_of(
 ) -> Predictions:
     """What steps are expected to take, where `tried` ones took so many seconds, and those in use `measured`.
 
-    Of the tried ones those that `roughly` names were left after their first steps.
-    Links carry at least what any of these shows, of methods that send values as they are in each step. Raises
-    InvalidArgumentError.
+    Of the tried ones those that `roughly` names were left after their first steps. A used one that merges is
+    compared, too, where other BYTES are the best by now. Links carry at least what any of these shows, of
+    methods that send values as they are in each step. Raises InvalidArgumentError.
     """
+    merged = (one for one in (in_use, *tried) if one.schedule == MERGED)
+    methods = tuple(dict.fromkeys((*methods, *merged)))
     shown = {one: step_s for one, step_s in tried.items() if _shows_links(one)}
     before = max((shown_rate(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=0.0)
     now = before
@@ -157,6 +160,7 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
 
     Those that average: with an outer momentum a learning rate that was right may be too large. Where there
     are sites sums are offered by these, too, and each way by servers also with the one node nearest to all.
+    How many bytes are merged is what these links and layers make the best.
 
     Raises InvalidArgumentError for a quality that isn't there.
     """
@@ -169,10 +173,11 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
     centre = central_node(setting.network, size_bytes)
     if centre is not None:
         known = (*known, *(replace(one, server_nodes=(centre,)) for one in known if one.topology == SERVERS))
-    return tuple(
+    fitting = [
         one
         for one in known
         if (one.rounds is None or (bears_rounds and one.rounds.averages))
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
-    )
+    ]
+    return merged_at_best(fitting, setting)

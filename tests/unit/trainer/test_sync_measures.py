@@ -2,12 +2,13 @@
 
 import pytest
 
-from peerloom.kit.sync_method import CUT
+from peerloom.kit.sync_method import CUT, MERGED, SyncMethod
 from peerloom.kit.sync_model.sync_choice import EXACT, RELAXED, candidates
 from peerloom.services.trainer.generations.sync_measures import (
     codec_speeds,
     methods_for,
     network_of,
+    predictions_of,
     setting_of,
 )
 from peerloom.v1.trainer_pb2 import MeasuredCodec, MeasuredLayer, MeasuredLink, WorkerMeasured
@@ -157,3 +158,16 @@ def test_a_large_model_is_not_cut_into_thousands_of_pieces() -> None:
     setting = setting_of(by_rank)
     assert setting is not None
     assert {one.size_bytes for one in methods_for("exact", setting, True) if one.schedule == CUT} == {1 << 19}
+
+
+def test_one_that_merges_is_compared_with_the_bytes_that_it_has() -> None:
+    """1 KiB is none of the sizes that the model of a step looks at."""
+    by_rank = [WorkerMeasured(links=one.links) for one in THREE]
+    by_rank[0].layers.append(layer(1_000_000, 0.1, 0.2))
+    setting = setting_of(by_rank)
+    assert setting is not None
+    offered = methods_for(EXACT, setting, bears_rounds=False)
+    used, tried = SyncMethod(MERGED, size_bytes=1 << 10), SyncMethod(MERGED, size_bytes=1 << 11)
+    found = predictions_of(offered, setting, used, {tried: 0.7}, None)
+    assert {one.method for one in found.methods} == {*offered, used, tried}
+    assert found.of_present is not None

@@ -25,6 +25,7 @@ from peerloom.kit.sync_method import (
     WFBP,
     SyncMethod,
 )
+from peerloom.kit.sync_model.merging import merged_at_best
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import scheme_of
 from peerloom.kit.sync_model.sync_setting import SyncSetting
@@ -37,7 +38,8 @@ QUALITIES: Mapping[str, str] = {
 }
 MARGIN = 0.05  # of an incumbent's step: less isn't worth a change, nor surer than a prediction
 RELAXED_RATIO, RELAXED_RANK = 0.01, 4  # of topk, and of powersgd
-_SCHEDULES = ((WFBP, 0), (BSP, 0), (MERGED, 1 << 18), (MERGED, 1 << 22), (CUT, 1 << 17), (CUT, 1 << 19))
+# Of merged the model of a step chooses the BYTES.
+_SCHEDULES = ((WFBP, 0), (BSP, 0), (MERGED, PRESETS["mg-wfbp"].size_bytes), (CUT, 1 << 17), (CUT, 1 << 19))
 # Delays and parts change what a round learns, nowhere predicted; parts would lose to each longer round.
 _ROUNDS = tuple(
     one
@@ -66,7 +68,7 @@ class SyncChoice:
 
 
 def candidates(quality: str) -> tuple[SyncMethod, ...]:
-    """Every method that exists and keeps the quality, the plainest first.
+    """Every method that exists and keeps the quality, the plainest first; of merged with one size each.
 
     Raises InvalidArgumentError for another quality.
     """
@@ -110,7 +112,7 @@ def choose_sync(
 
     An incumbent that isn't of this quality goes. Raises InvalidArgumentError.
     """
-    methods = candidates(quality)
+    methods = merged_at_best(candidates(quality), setting)
     if incumbent is not None and incumbent not in methods and _is_allowed(incumbent, quality):
         methods = (*methods, incumbent)
     order = ranked(methods, setting)
