@@ -133,7 +133,11 @@ def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod
     fastest = min(expected, key=lambda method: expected[method])
     limit_s = min((1 + MARGIN) * expected[fastest], (1 - MARGIN) * measured_s)
     near = [method for method, step_s in expected.items() if step_s < limit_s] or [fastest]
-    return min(near, key=lambda method: (*_loss_rank(method), expected[method]))
+    return _gentlest(near, expected)
+
+
+def _gentlest(methods: Sequence[SyncMethod], expected: Mapping[SyncMethod, float]) -> SyncMethod:
+    return min(methods, key=lambda method: (*_loss_rank(method), expected[method]))
 
 
 def _better_before(
@@ -159,7 +163,7 @@ def _gentler_than_first(
     limit_s = (1 + MARGIN) * min(measured.step_s, *expected.values())
     gentler = [one for one in expected if _loss_rank(one) < _loss_rank(now.in_use)]
     near = [method for method in gentler if expected[method] <= limit_s]
-    return min(near, key=lambda method: (*_loss_rank(method), expected[method]), default=None)
+    return _gentlest(near, expected) if near else None
 
 
 def _worth_a_try(

@@ -114,22 +114,23 @@ def predictions_of(
 ) -> Predictions:
     """What steps are expected to take, where `tried` ones took so many seconds, and those in use `measured`.
 
-    Of the tried ones those that `roughly` names were left after their first steps. A used one that merges is
-    compared, too, where other BYTES are the best by now. Links carry at least what any of these shows, of
-    methods that send values as they are in each step. Raises InvalidArgumentError.
+    Of the tried ones those that `roughly` names were left after their first steps. What is merged are the
+    BYTES that are the best by now; a used method that merges others is compared, too. Links carry at least
+    what any of these shows, of methods that send values as they are in each step. Raises InvalidArgumentError.
     """
-    merged = (one for one in (in_use, *tried) if one.schedule == MERGED)
-    methods = tuple(dict.fromkeys((*methods, *merged)))
     shown = {one: step_s for one, step_s in tried.items() if _shows_links(one)}
     before = max((shown_rate(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=0.0)
     now = before
     if measured is not None and _shows_links(in_use):
         now = max(before, shown_rate(scheme_of(in_use), setting, measured.step_s))
+    by_now = at_least(setting, now)
+    merged = (one for one in (in_use, *tried) if one.schedule == MERGED)
+    methods = tuple(dict.fromkeys((*merged_at_best(methods, by_now), *merged)))
     used = [one for one in (*tried, in_use) if one in methods]
     predictions = {one: predict(scheme_of(one), at_least(setting, before)) for one in used}
     times = Unseen(tried, predictions, roughly).of(in_use, in_use)
     present = _longer(predictions[in_use], times) if in_use in predictions else None
-    return Predictions(ranked(methods, at_least(setting, now)), present, measured)
+    return Predictions(ranked(methods, by_now), present, measured)
 
 
 def _longer(one: StepPrediction, times: float) -> StepPrediction:
@@ -160,7 +161,6 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
 
     Those that average: with an outer momentum a learning rate that was right may be too large. Where there
     are sites sums are offered by these, too, and each way by servers also with the one node nearest to all.
-    How many bytes are merged is what these links and layers make the best.
 
     Raises InvalidArgumentError for a quality that isn't there.
     """
@@ -173,11 +173,10 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
     centre = central_node(setting.network, size_bytes)
     if centre is not None:
         known = (*known, *(replace(one, server_nodes=(centre,)) for one in known if one.topology == SERVERS))
-    fitting = [
+    return tuple(
         one
         for one in known
         if (one.rounds is None or (bears_rounds and one.rounds.averages))
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
-    ]
-    return merged_at_best(fitting, setting)
+    )

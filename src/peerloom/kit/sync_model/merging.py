@@ -34,7 +34,7 @@ def merged_at_best(methods: Sequence[SyncMethod], setting: SyncSetting) -> tuple
             if plain not in best:
                 best[plain] = _best_bytes(plain, setting, offered)
             found.append(replace(method, size_bytes=best[plain]))
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def _best_bytes(method: SyncMethod, setting: SyncSetting, offered: Sequence[int]) -> int:
