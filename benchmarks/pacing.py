@@ -21,8 +21,6 @@ PARAMETERS = 1_000_000
 UNPACED = "the same unpaced"
 WAYS = ("schedule=cut:131072,topology=direct", "wfbp-ps")
 NEVER_SLOWER = Goal(1.0, at_least=False, of_ratio=True)
-
-
 _EVEN = Cell("", (), PARAMETERS, 0, tuple(map(Way, WAYS)), UNPACED, commits=64, warm_up=8)
 # Each with how many batches of a short job count; `commits` are those of a long one.
 CELLS = (

@@ -8,10 +8,8 @@ import threading
 from collections.abc import Sequence
 
 import torch
+from given_links import give_links
 
-from peerloom.v1.trainer_pb2 import MeasuredLink
-from peerloom.worker.measuring.link_probe import LinkProbe
-from peerloom.worker.measuring.together_probe import TogetherProbe
 from peerloom.worker.sync.all_reduce import AllReduce
 from peerloom.worker.tasks.digits import Digits
 
@@ -27,19 +25,9 @@ def _slow_backward(self: AllReduce, loss: torch.Tensor, counts: Sequence[int]) -
     return mean
 
 
-def _given_links(self: LinkProbe) -> list[MeasuredLink]:
-    peers = range(self._rank + 1, self._ranks)
-    rates = {peer: 2e7 * (1 + peer) for peer in peers}
-    return [
-        MeasuredLink(rank=peer, delay_s=DELAY_S, sent_bits_per_s=rate, received_bits_per_s=rate / 2)
-        for peer, rate in rates.items()
-    ]
-
-
 class SlowRing(Digits):
     """Importing it makes the ring slow."""
 
 
 AllReduce.backward = _slow_backward  # type: ignore[method-assign]  # on purpose, for this process
-LinkProbe.run = _given_links  # type: ignore[method-assign]  # on purpose, for this process
-TogetherProbe.run = lambda self: 0.0  # type: ignore[method-assign]  # on purpose, for this process
+give_links(DELAY_S, lambda peer: (2e7 * (1 + peer), 1e7 * (1 + peer)))

@@ -20,11 +20,7 @@ async def test_a_task_without_rounds_gets_none() -> None:
     """They would be far faster than any exchange at each step."""
     job = TunedJob("auto,quality=relaxed", bears_rounds=False)
     assert in_use(job.record.job) == RING
-    job.measured()
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    assert "period" not in form.sync
+    assert "period" not in (await job.changed()).sync
 
 
 async def test_rounds_stay_where_a_round_trip_in_each_step_would_cost_more() -> None:
@@ -76,11 +72,7 @@ async def test_who_can_have_no_rounds_keeps_all_from_them() -> None:
     assert not job.record.job.sync_in_use.bears_rounds
     job.loaded(bears_rounds=True)
     job.form(RING)
-    job.measured(codecs=("mxfp4",))
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    assert "period" not in form.sync
+    assert "period" not in (await job.changed()).sync
 
 
 async def test_a_job_under_another_plan_is_asked_again() -> None:

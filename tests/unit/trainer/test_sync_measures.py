@@ -3,6 +3,7 @@
 import pytest
 
 from peerloom.kit.sync_method import CUT, MERGED, SyncMethod
+from peerloom.kit.sync_model.merging import merged_at_best
 from peerloom.kit.sync_model.sync_choice import EXACT, RELAXED, candidates
 from peerloom.services.trainer.generations.sync_measures import (
     codec_speeds,
@@ -169,5 +170,5 @@ def test_one_that_merges_is_compared_with_the_bytes_that_it_has() -> None:
     offered = methods_for(EXACT, setting, bears_rounds=False)
     used, tried = SyncMethod(MERGED, size_bytes=1 << 10), SyncMethod(MERGED, size_bytes=1 << 11)
     found = predictions_of(offered, setting, used, {tried: 0.7}, None)
-    assert {one.method for one in found.methods} == {*offered, used, tried}
+    assert {one.method for one in found.methods} == {*merged_at_best(offered, setting), used, tried}
     assert found.of_present is not None

@@ -24,9 +24,9 @@ SAMPLES = 100_000  # in batches of 10
 class TunedJob:
     """A record of two workers and its tuner, in `generation` 1."""
 
-    def __init__(self, sync: str = "auto", plan: str = "", bears_rounds: bool = False) -> None:
+    def __init__(self, sync: str = "auto", bears_rounds: bool = False) -> None:
         self.room = Room()
-        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync, plan=plan)
+        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync)
         self.record.workers_added([worker(1, "ada"), worker(2, "bob")])
         self.loaded(bears_rounds)
         self.restart()

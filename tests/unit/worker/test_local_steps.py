@@ -23,7 +23,8 @@ from torch import nn
 from peerloom.errors import DataLossError
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
-from peerloom.v1.trainer_pb2 import StepProgress
+from peerloom.v1.trainer_pb2 import JobSpec, StepProgress
+from peerloom.worker.beginning import prepared_of
 from peerloom.worker.round_work import each_step
 from peerloom.worker.task import Task
 
@@ -201,8 +202,11 @@ class WithPlateau(Lines):
 
 
 def test_a_job_whose_rate_follows_a_metric_bears_no_rounds() -> None:
-    assert begin(Paced(), "").bears_rounds
-    assert not begin(WithPlateau(), "").bears_rounds
+    paced, by_metric = begin(Paced(), ""), begin(WithPlateau(), "")
+    assert paced.bears_rounds
+    assert not by_metric.bears_rounds
+    assert prepared_of(paced, JobSpec()).bears_rounds
+    assert not prepared_of(by_metric, JobSpec()).bears_rounds
 
 
 def test_each_step_of_a_round_is_told_with_its_samples_and_its_part() -> None:

@@ -30,6 +30,7 @@ def test_the_digits_can_be_cut_where_pipelines_cut_them() -> None:
     assert sum(part.parameters for part in told.parts) == 6090
     assert told.why_whole == ""
     assert told.training_samples == 1437
+    assert not told.bears_rounds, "a pipeline has none"
     assert min(told.free_bytes, told.used_bytes, told.speed_gflops) > 0
 
 
