@@ -116,7 +116,9 @@ def predictions_of(
 
     Of the tried ones those that `roughly` names were left after their first steps. What is merged are the
     BYTES that are the best by now; a used method that merges others is compared, too. Links carry at least
-    what any of these shows, of methods that send values as they are in each step. Raises InvalidArgumentError.
+    what any of these shows, of methods that send values as they are in each step.
+
+    Raises InvalidArgumentError.
     """
     shown = {one: step_s for one, step_s in tried.items() if _shows_links(one)}
     before = max((shown_rate(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=0.0)
