@@ -243,7 +243,10 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
     with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
         rounds = "period=3,outer=nesterov:1.0:0.6,codec=int8"
         # At the task's own rate the outer momentum, which moves 2.5 times as far, makes it diverge.
-        job = client.train("digits", requests=2, epochs=EPOCHS, learning_rate=0.02, sync=rounds)
+        # Both have to be there: on a busy machine one may begin well before the other.
+        job = client.train(
+            "digits", requests=2, min_workers=2, epochs=EPOCHS, learning_rate=0.02, sync=rounds
+        )
         restored = ""
         was_killed = False
         for event in job.watch():
