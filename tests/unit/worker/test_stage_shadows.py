@@ -204,7 +204,19 @@ def test_shadows_that_are_waited_for_too_long_end() -> None:
     assert MOST_OF_A_STEP == 0.15
     said = [pace.why_not([0.0, 0.2], [1.0, 0.9]) for _ in range(10)]
     assert said[:9] == [""] * 9
-    assert "20% of 8 steps" in said[9]
+    assert "20% of the middle one of 8 steps" in said[9]
     fast = ShadowPace()
     assert {fast.why_not([9.0, 9.0], [9.0, 9.0]) for _ in range(2)} == {""}
     assert {fast.why_not([0.1, 0.1], [1.0, 1.0]) for _ in range(30)} == {""}
+
+
+def test_a_pause_of_a_host_says_nothing_of_the_ways_of_shadows() -> None:
+    """Steps of 1/64 s, of which each tenth waits twice as long; too slow ways show in 2 s of them, 128."""
+    step_s, pace = 1 / 64, ShadowPace()
+    for number in range(500):
+        pause_s = 2 * step_s if number % 10 == 0 else 0.0
+        assert pace.why_not([pause_s, 0.0], [step_s + pause_s, step_s + pause_s]) == ""
+    slow = ShadowPace()
+    said = [slow.why_not([step_s / 4, 0.0], [step_s, step_s]) for _ in range(130)]
+    assert said[:129] == [""] * 129
+    assert "25% of the middle one of 128 steps" in said[129]

@@ -6,13 +6,14 @@ All stages see the same figures, and so judge alike.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from peerloom.kit.shadow_ring import ward_of
 from peerloom.kit.stage_ranks import StageRanks
 
 MOST_OF_MEMORY = 0.9  # of what is free: activations want some too
 MOST_OF_A_STEP = 0.15
-STEPS_JUDGED = 8
+STEPS_JUDGED, JUDGED_S = 8, 2.0  # at least: of a step of milliseconds any pause of its host is a large part
 _WARM_UP = 2  # the first ones wait for the whole state
 
 
@@ -62,11 +63,11 @@ def _short(stage: int, needed_bytes: float, free_bytes: float, where: str) -> st
 
 
 class ShadowPace:
-    """Adds up the steps of a generation."""
+    """Judges by the middle one of a generation's newest steps: ways that are too slow are so in each."""
 
     def __init__(self) -> None:
-        self._steps = 0
-        self._recent: deque[tuple[float, float]] = deque(maxlen=STEPS_JUDGED)
+        self._steps, self._recent_s = 0, 0.0
+        self._recent: deque[tuple[float, float]] = deque()
 
     def why_not(self, waited_s: Sequence[float], step_s: Sequence[float]) -> str:
         """Why shadows are to end after this step, in which each stage waited so long for them; "": they stay.
@@ -76,11 +77,19 @@ class ShadowPace:
         self._steps += 1
         if self._steps <= _WARM_UP:
             return ""
-        self._recent.append((max(waited_s), max(step_s)))
-        waited, whole = (sum(column) for column in zip(*self._recent, strict=True))
-        if len(self._recent) < STEPS_JUDGED or waited <= MOST_OF_A_STEP * whole:
+        self._add(max(waited_s), max(step_s))
+        if len(self._recent) < STEPS_JUDGED or self._recent_s < JUDGED_S:
+            return ""
+        share = median(waited / whole for waited, whole in self._recent)
+        if share <= MOST_OF_A_STEP:
             return ""
         return (
-            f"the ways between the workers are too slow for it: {waited / whole:.0%} of {STEPS_JUDGED} steps "
-            f"went by in waiting, over {MOST_OF_A_STEP:.0%}"
+            f"the ways between the workers are too slow for it: {share:.0%} of the middle one of "
+            f"{len(self._recent)} steps went by in waiting, over {MOST_OF_A_STEP:.0%}"
         )
+
+    def _add(self, waited_s: float, step_s: float) -> None:
+        self._recent.append((waited_s, step_s))
+        self._recent_s += step_s
+        while len(self._recent) > STEPS_JUDGED and self._recent_s - self._recent[0][1] >= JUDGED_S:
+            self._recent_s -= self._recent.popleft()[1]
