@@ -77,11 +77,11 @@ def check_no_step_is_lost(embedded: Embedded, client: Client, plan: str) -> list
     events, status, result = trained(client, plan, killer.hear)
     assert not killer.left
     assert killer.formed >= 4
+    whys = [event.reason for event in events if isinstance(event, StateChanged)]
+    assert sum("which kept its shadow" in why for why in whys) >= 3, whys
     assert status.ledger is not None
     # A step that rank 0 told of, and died before another had made it, is made again.
     assert status.ledger.discarded_samples <= 3 * BATCH
-    whys = [event.reason for event in events if isinstance(event, StateChanged)]
-    assert sum("which kept its shadow" in why for why in whys) >= 3, whys
     assert result.model is not None
     assert undisturbed.model is not None
     assert result.model.digest == undisturbed.model.digest, "not a bit of its parameters differs"
