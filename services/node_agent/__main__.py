@@ -56,6 +56,7 @@ from peerloom.services.node_agent.workers.grants import (
     inference_limits,
     sandbox_label,
 )
+from peerloom.services.node_agent.workers.leader_discovery import LeaderDiscovery
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerStarter
@@ -136,7 +137,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         await server.start({"state": lambda: probe_state(state), "registry": contact.probe})
         status.note_speed(await runtime.measure_speed())
         artifacts.start(server, uses)
-        _start_worker_tasks(server, runtime.starter, pool, children, policy)
+        _start_worker_tasks(server, runtime.starter, pool, directory, children, policy)
         measuring = _measuring(config, machine, slots, status, heartbeats, clock)
         _start_looks(server, measuring, runtime.load_meter, status)
         tunnels.start(server)
@@ -241,11 +242,13 @@ def _start_worker_tasks(
     server: Server,
     starter: WorkerStarter,
     pool: LocalWorkerPool,
+    directory: Directory,
     children: ChildIdentities,
     policy: PolicyEnforcer,
 ) -> None:
     server.start_task("worker starter", starter.keep)
     server.start_task("worker pool", pool.keep)
+    server.start_task("leader discovery", LeaderDiscovery(pool, directory.leading_trainer).look_forever)
     server.start_task("worker certificates", children.keep)
     server.start_task("owner policy", policy.keep)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -166,8 +166,10 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             await self._agent.trainers.check_listed(request.trainer_address)
             told = JobTrainer(request.trainer_address, request.trainer_epoch)
             await self._agent.pool.follow(request.job_id, told)
-        async for event in self._agent.pool.watch(request.job_id):
-            yield _message_of(event)
+        pool, job_id = self._agent.pool, request.job_id
+        with pool.trainers.watching(job_id) if request.trainer_address else nullcontext():
+            async for event in pool.watch(job_id):
+                yield _message_of(event)
 
     async def GetWorkerLogs(
         self, request: GetWorkerLogsRequest, context: _Context

@@ -30,6 +30,8 @@ class SmallRegistry(RegistryServiceServicer):
 
     def __init__(self) -> None:
         self.addresses: dict[int, str] = {}
+        self.epochs: dict[int, int] = {}
+        self.standing_by: set[int] = set()
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def AnnounceService(  # noqa: N802  # the schema's
@@ -42,7 +44,15 @@ class SmallRegistry(RegistryServiceServicer):
     async def ListServices(  # noqa: N802  # the schema's
         self, request: ListServicesRequest, context: Any
     ) -> ListServicesResponse:
-        found = [ServiceEndpoint(kind=kind, address=at) for kind, at in self.addresses.items()]  # type: ignore[arg-type]  # an enum's number
+        found = [
+            ServiceEndpoint(
+                kind=kind,  # type: ignore[arg-type]  # an enum's number
+                address=at,
+                epoch=self.epochs.get(kind, 0),
+                stands_by=kind in self.standing_by,
+            )
+            for kind, at in self.addresses.items()
+        ]
         return ListServicesResponse(services=found)
 
 
@@ -95,6 +105,19 @@ async def test_one_channel_is_kept_until_the_service_moves() -> None:
         servicer.addresses[SERVICE_KIND_SELECTOR] = "127.0.0.1:7002"
         moved = await directory.selector()
         assert (first.address, moved.address) == ("127.0.0.1:7001", "127.0.0.1:7002")
+        await directory.close()
+
+
+async def test_the_leading_trainer_is_the_first_that_is_listed_and_does_not_stand_by() -> None:
+    async with registry() as (servicer, port):
+        directory = Directory(Dialer(), f"127.0.0.1:{port}")
+        servicer.addresses[SERVICE_KIND_SELECTOR] = "127.0.0.1:7001"
+        assert await directory.leading_trainer() is None
+        servicer.addresses[SERVICE_KIND_TRAINER] = "127.0.0.1:7002"
+        servicer.epochs[SERVICE_KIND_TRAINER] = 3
+        assert await directory.leading_trainer() == ("127.0.0.1:7002", 3)
+        servicer.standing_by.add(SERVICE_KIND_TRAINER)
+        assert await directory.leading_trainer() is None
         await directory.close()
 
 

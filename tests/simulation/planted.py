@@ -28,6 +28,7 @@ from tests.simulation.planted_takeovers import (
     leader_does_not_let_go,
     lost_answer_is_a_failure,
     machines_clock_is_trusted,
+    nobody_looks_for_the_leader,
     woken_leader_goes_on,
 )
 
@@ -234,6 +235,7 @@ PLANTS: dict[str, Plant] = {
         lost_answer_is_a_failure,
         machines_clock_is_trusted,
         each_keeps_its_own_time,
+        nobody_looks_for_the_leader,
         generation_announced_before_it_is_stored,
         ledger_does_not_go_back,
         progress_counted_again,

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from peerloom.kit import database, lease
 from peerloom.kit.database_clock import DatabaseClock
 from peerloom.kit.lease_rules import LeaseRow
+from peerloom.services.node_agent.workers.leader_discovery import LeaderDiscovery
 from peerloom.services.registry import tables
 from peerloom.services.registry.membership.node_records import Moment, OpenSession
 
@@ -60,6 +61,15 @@ def machines_clock_is_trusted() -> AbstractContextManager[Any]:
         return count_back(row, replace(now, wall_s=time.time()))
 
     return mock.patch.object(tables, "open_session", by_own_clock)
+
+
+def nobody_looks_for_the_leader() -> AbstractContextManager[Any]:
+    """Workers hear of who took over from that one alone, which may be cut from their node."""
+
+    async def look(self: LeaderDiscovery) -> None:
+        pass
+
+    return mock.patch.object(LeaderDiscovery, "look", look)
 
 
 def each_keeps_its_own_time() -> AbstractContextManager[Any]:

@@ -30,6 +30,7 @@ FOUND_AT = {
     "ledger_does_not_go_back": 61,
     "event_log_acknowledges_before_it_writes": 68,
     "evidence_without_its_id": 64,
+    "nobody_looks_for_the_leader": 10000574,  # of 900 histories one shows it
 }
 
 

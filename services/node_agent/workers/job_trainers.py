@@ -1,7 +1,8 @@
 """Which trainer runs each job, so that workers that one trainer started follow the one that took over."""
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -29,6 +30,7 @@ class JobTrainers:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, JobTrainer] = OrderedDict()
+        self._watches = Counter[str]()
         self._telling = Lock()
 
     def check(self, job_id: str, epoch: int) -> None:
@@ -51,6 +53,21 @@ class JobTrainers:
         self._known.move_to_end(job_id)
         while len(self._known) > _JOBS_REMEMBERED:
             self._known.popitem(last=False)
+
+    @contextmanager
+    def watching(self, job_id: str) -> Iterator[None]:
+        """Meanwhile a trainer hears of the job's workers."""
+        self._watches[job_id] += 1
+        try:
+            yield
+        finally:
+            self._watches[job_id] -= 1
+            if not self._watches[job_id]:
+                del self._watches[job_id]
+
+    def is_watched(self, job_id: str) -> bool:
+        """Whether a trainer hears of the job's workers."""
+        return job_id in self._watches
 
     def tell(self, job_id: str, folders: Iterable[Path]) -> None:
         """Says in these folders of the job's workers where its trainer is. Blocks.

@@ -132,8 +132,16 @@ class LocalWorkerPool:
                 return
             await job.changed.wait()
 
+    def unwatched(self) -> list[str]:
+        """The jobs with workers that run, and of which no trainer hears."""
+        running = [job_id for job_id, job in self._jobs.items() if job.running]
+        return [job_id for job_id in running if not self.trainers.is_watched(job_id)]
+
     async def follow(self, job_id: str, trainer: JobTrainer) -> None:
-        """Sends the job's workers to this trainer. Raises FailedPreconditionError for a deposed one."""
+        """Sends the job's workers to this trainer.
+
+        Raises FailedPreconditionError for a deposed one, and what `JobTrainers.tell` does.
+        """
         self.trainers.follow(job_id, trainer)
         running = self._jobs[job_id].running if job_id in self._jobs else []
         await asyncio.to_thread(self.trainers.tell, job_id, [worker.folder for worker in running])

@@ -54,6 +54,16 @@ class Directory:
         """host:port of every trainer that is listed now. Raises UnavailableError without registry."""
         return await self._addresses_of(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
 
+    async def leading_trainer(self) -> tuple[str, int] | None:
+        """host:port of the trainer that leads, and its lease's epoch; None when none is listed.
+
+        Raises UnavailableError without registry.
+        """
+        for found in (await self._list(_LISTING_TIMEOUT_S)).services:
+            if found.kind == ServiceKind.SERVICE_KIND_TRAINER and not found.stands_by:
+                return found.address, found.epoch
+        return None
+
     async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
         answer = await self._list(timeout_s)
         return [found.address for found in answer.services if found.kind == kind and not found.stands_by]

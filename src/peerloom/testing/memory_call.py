@@ -50,7 +50,7 @@ class ClientCall:
         self._attempts = 0
         self._is_committed = False
         self._code: grpc.StatusCode | None = None
-        self._is_cancelled = False
+        self._is_cancelled = self._is_left = False
         self._details = ""
         self._trailing: _Metadata = ()
         self._request: Any = None
@@ -208,8 +208,12 @@ class ClientCall:
 
     def _tell_server_of_end(self) -> None:
         if self._line is not None and self._server is not None and self._line.is_open:
-            self._line.calls.pop(self.number, None)
-            self._network.send(self._line, True, self._order, self._server.line_broken)
+            self._is_left = True  # until the server hears of it, a line that breaks tells it, too
+            self._network.send(self._line, True, self._order, self._left, self._line, self._server)
+
+    def _left(self, line: Connection, server: ServerCall) -> None:
+        line.calls.pop(self.number, None)
+        server.line_broken()
 
     def _end(self, code: grpc.StatusCode, details: str, trailing: _Metadata = ()) -> None:
         self._code, self._details, self._trailing = code, details, trailing or self._trailing
@@ -217,7 +221,7 @@ class ClientCall:
             self._timer.cancel()
         if self._pump is not None:
             self._pump.cancel()
-        if self._line is not None:
+        if self._line is not None and not self._is_left:
             self._line.calls.pop(self.number, None)
         self._channel.ended(self)
         self._wake()

@@ -70,8 +70,8 @@ class MemoryChannel:
         """Cancels what is under way."""
         for call in list(self._calls.values()):
             call.cancel()
-        if self._line is not None:
-            self._line.is_open = False
+        if self._line is not None and self._line.is_open:
+            self.network.close_line(self._line, self.run)
 
     def ended(self, call: ClientCall) -> None:
         """A call is over."""

@@ -157,19 +157,21 @@ class MemoryNetwork:
         line.calls.clear()
 
     def process_died(self, run: ProcessRun) -> None:
-        """The kernel closes a dead process's connections; over a cut nobody hears of it before keepalive."""
+        """The kernel closes a dead process's connections."""
         for address in [known for known, server in self.servers.items() if server.run is run]:
             del self.servers[address]
         for line in [known for known in self._connections if known.is_open]:
             if run in (line.client, line.server):
-                other = line.server if line.client is run else line.client
-                is_heard = not self.link(run.host, other.host).cuts
-                after_s = (
-                    self.delay_s(run.host, other.host) if is_heard else self.chance.uniform(*KEEPALIVE_S)
-                )
-                after_s += LAST_WORDS_S
-                line.drained_s = self.loop.time() + (after_s if is_heard else 0.0)
-                self.break_line(line, "the other side closed the connection", after_s, after_s)
+                self.close_line(line, run)
+
+    def close_line(self, line: Connection, by: ProcessRun) -> None:
+        """One end closes a connection; over a cut the other one hears nothing of it before keepalive."""
+        other = line.server if line.client is by else line.client
+        is_heard = not self.link(by.host, other.host).cuts
+        after_s = self.delay_s(by.host, other.host) if is_heard else self.chance.uniform(*KEEPALIVE_S)
+        after_s += LAST_WORDS_S
+        line.drained_s = self.loop.time() + (after_s if is_heard else 0.0)
+        self.break_line(line, "the other side closed the connection", after_s, after_s)
 
     def process_froze(self, run: ProcessRun) -> None:
         """Whoever talks to a process that answers no pings gives its connection up."""

@@ -31,3 +31,13 @@ def test_a_deposed_trainer_is_refused_with_the_one_that_leads() -> None:
         assert error.value.reason == "TRAINER_DEPOSED"
     trainers.check(JOB, 2)
     trainers.check("job-2", 1)
+
+
+def test_a_job_is_watched_while_one_of_its_trainers_is_there() -> None:
+    trainers = JobTrainers()
+    with trainers.watching(JOB):
+        with trainers.watching(JOB):
+            assert trainers.is_watched(JOB)
+        assert trainers.is_watched(JOB)
+        assert not trainers.is_watched("job-2")
+    assert not trainers.is_watched(JOB)

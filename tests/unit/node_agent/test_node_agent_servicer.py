@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,18 @@ async def test_workers_are_started_watched_and_stopped(bench: Bench) -> None:
     assert told == [("a", False, 0), ("b", False, 0), ("a", True, 3), ("b", True, -15)]
     assert stopped == 1
     assert await bench.free() == 3
+
+
+async def test_a_job_is_watched_by_whoever_says_where_its_trainer_is(bench: Bench) -> None:
+    await bench.start("a", held=await bench.request_work())
+    assert bench.pool.unwatched() == [JOB]
+    for address, unwatched in (("", [JOB]), (TRAINER, [])):
+        request = WatchWorkersRequest(job_id=JOB, trainer_address=address, trainer_epoch=1)
+        watch = bench.service.WatchWorkers(request, CONTEXT)
+        async with aclosing(watch):
+            await anext(watch)
+            assert bench.pool.unwatched() == unwatched
+        assert bench.pool.unwatched() == [JOB]
 
 
 @pytest.mark.parametrize(
