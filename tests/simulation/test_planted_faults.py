@@ -17,7 +17,7 @@ FOUND_AT = {
     "generation_announced_before_it_is_stored": 4,
     "evidence_forgotten_too_early": 17,
     "progress_counted_again": 17,
-    "follower_skips_an_event": 15,
+    "follower_skips_an_event": 117,
     "model_is_kept_before_it_is_evaluated": 18,
     "epoch_is_not_checked": 8,
     "epoch_is_not_raised": 6,
@@ -26,10 +26,10 @@ FOUND_AT = {
     "lost_answer_is_a_failure": 8,
     "machines_clock_is_trusted": 8,
     "each_keeps_its_own_time": 8,
-    "registry_answers_before_it_commits": 75,
+    "registry_answers_before_it_commits": 124,
     "ledger_does_not_go_back": 61,
     "event_log_acknowledges_before_it_writes": 68,
-    "evidence_without_its_id": 64,
+    "evidence_without_its_id": 101,
     "nobody_looks_for_the_leader": 10000574,  # of 900 histories one shows it
 }
 
