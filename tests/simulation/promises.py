@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerloom.errors import PeerloomError
@@ -13,6 +13,7 @@ from peerloom.testing.scripted_state import ScriptedState
 from peerloom.testing.service_wiring import REGISTRY_CONFIG, sample_verdict
 from peerloom.v1.selector_pb2 import EvidenceKind
 from peerloom.v1.trainer_pb2 import EvaluationVerdict, Job, JobState, WatchJobResponse
+from tests.simulation.faults import Fault
 from tests.simulation.fingerprints import FINGERPRINTS
 from tests.simulation.wall_clocks import right_s, wrong_times
 
@@ -109,12 +110,22 @@ def _registry(simulation: "Simulation") -> Iterator[str]:
 
 
 def _explains(simulation: "Simulation", node: str, at_s: float) -> bool:
-    for fault in simulation.world.observed.disturbances:
-        if fault.kind in _CAUSES and fault.at_s <= at_s <= fault.at_s + fault.lasts_s + _CAUSE_S:
+    disturbances = simulation.world.observed.disturbances
+    for fault in disturbances:
+        if fault.kind in _CAUSES and fault.at_s <= at_s <= _noticed_until_s(fault, disturbances):
             is_restart = fault.kind == "kill" and fault.targets[0] != node
             if not is_restart and {node, "registry"} & set(fault.targets):
                 return True
     return at_s < (REGISTRY_CONFIG.heartbeat_interval_s or 0.0)
+
+
+def _noticed_until_s(fault: Fault, disturbances: Sequence[Fault]) -> float:
+    """Until when the registry notices what a fault did: later, where others keep it from that meanwhile."""
+    end_s = fault.at_s + fault.lasts_s + _CAUSE_S
+    for other in sorted(disturbances, key=lambda each: each.at_s):
+        if "registry" in other.targets and other.at_s <= end_s:
+            end_s = max(end_s, other.at_s + other.lasts_s + _CAUSE_S)
+    return end_s
 
 
 def _selector(simulation: "Simulation") -> Iterator[str]:
