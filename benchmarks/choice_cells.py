@@ -97,7 +97,7 @@ CELLS = tuple(
 
 
 def by_chance() -> list[ChoiceCell]:
-    """All cells in an order that is the same each time; those of large models, which came later, are first."""
+    """All cells in an order that is the same each time; those of large models came later, and are first."""
     of_large = [cell for cell in CELLS if cell.model.parameters >= LARGE_PARAMETERS]
     others = [cell for cell in CELLS if cell not in of_large]
     for cells in (of_large, others):
