@@ -21,4 +21,4 @@ def give_links(delay_s: float, bits_per_s: Callable[[int], tuple[float, float]])
         ]
 
     LinkProbe.run = given  # type: ignore[method-assign]  # a task can't hand links to its worker's probe
-    TogetherProbe.run = lambda self: 0.0  # type: ignore[method-assign]  # likewise: none is measured together
+    TogetherProbe.run = lambda self: 0.0  # type: ignore[method-assign]  # a task can't keep its worker from probing

@@ -19,6 +19,7 @@ from peerloom.v1.registry_pb2 import (
     ListServicesRequest,
     ListServicesResponse,
     ServiceEndpoint,
+    ServiceKind,
 )
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 
@@ -29,9 +30,9 @@ class SmallRegistry(RegistryServiceServicer):
     """Remembers announcements; a lease of 0 s asks for the next one at once."""
 
     def __init__(self) -> None:
-        self.addresses: dict[int, str] = {}
-        self.epochs: dict[int, int] = {}
-        self.standing_by: set[int] = set()
+        self.addresses: dict[ServiceKind.ValueType, str] = {}
+        self.epochs: dict[ServiceKind.ValueType, int] = {}
+        self.standing_by: set[ServiceKind.ValueType] = set()
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def AnnounceService(  # noqa: N802  # the schema's
@@ -46,7 +47,7 @@ class SmallRegistry(RegistryServiceServicer):
     ) -> ListServicesResponse:
         found = [
             ServiceEndpoint(
-                kind=kind,  # type: ignore[arg-type]  # an enum's number
+                kind=kind,
                 address=at,
                 epoch=self.epochs.get(kind, 0),
                 stands_by=kind in self.standing_by,

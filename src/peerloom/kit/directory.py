@@ -13,6 +13,7 @@ from peerloom.v1.registry_pb2 import (
     AnnounceServiceRequest,
     ListServicesRequest,
     ListServicesResponse,
+    ServiceEndpoint,
     ServiceKind,
 )
 
@@ -52,36 +53,36 @@ class Directory:
 
     async def list_trainers(self) -> list[str]:
         """host:port of every trainer that is listed now. Raises UnavailableError without registry."""
-        return await self._addresses_of(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
+        serving = await self._serving(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
+        return [found.address for found in serving]
 
     async def leading_trainer(self) -> tuple[str, int] | None:
         """host:port of the trainer that leads, and its lease's epoch; None when none is listed.
 
         Raises UnavailableError without registry.
         """
-        for found in (await self._list(_LISTING_TIMEOUT_S)).services:
-            if found.kind == ServiceKind.SERVICE_KIND_TRAINER and not found.stands_by:
-                return found.address, found.epoch
-        return None
+        serving = await self._serving(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
+        return (serving[0].address, serving[0].epoch) if serving else None
 
-    async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
+    async def _serving(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[ServiceEndpoint]:
+        """Those of a kind that don't stand by, the leader first."""
         answer = await self._list(timeout_s)
-        return [found.address for found in answer.services if found.kind == kind and not found.stands_by]
+        return [found for found in answer.services if found.kind == kind and not found.stands_by]
 
     async def _list(self, timeout_s: float) -> ListServicesResponse:
         return await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
 
     async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
-        addresses = await self._addresses_of(kind, 5.0)
-        if not addresses:
+        serving = await self._serving(kind, 5.0)
+        if not serving:
             raise UnavailableError(
                 f"No {name} has announced itself at the registry {self.registry.address}. Start one with: "
                 f"peerloom {name} --registry {self.registry.address}",
                 reason="SERVICE_NOT_ANNOUNCED",
                 metadata={"service": name},
             )
-        return addresses[0]
+        return serving[0].address
 
     async def follow_forever(self) -> None:
         """Closes, until cancelled, the channel to a service once another one leads in its place.
