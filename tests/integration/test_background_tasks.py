@@ -52,7 +52,7 @@ TASKS = {
     | {"leading services"},
     "node_agent": OF_ALL
     | {"artifact advertising", "artifact uses", "evidence", "leaving", "load", "measuring", "owner policy"}
-    | {"registration", "worker pool", "worker starter", "worker certificates", "way in"},
+    | {"leader discovery", "registration", "worker pool", "worker starter", "worker certificates", "way in"},
 }
 ONCE = {"own system"}  # returns when it is done, whenever that is
 
