@@ -1,9 +1,11 @@
 """The chart's control plane with two replicas of each on one PostgreSQL: a job outlives its leaders."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import docker
+import psutil
 import pytest
 from compose_stack import TAG
 from databases import new_database
@@ -34,12 +36,18 @@ VALUES: Manifest = {
 @pytest.fixture
 def cluster(engine: docker.DockerClient, tmp_path: Path) -> Iterator[PlayedCluster]:
     """Two pods of each coordinator, on three machines with an agent each; the database is this machine's."""
-    host = engine.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
-    with new_database("postgresql", tmp_path) as url, by_proxy(url, host) as (_, there):
+    with new_database("postgresql", tmp_path) as url, by_proxy(url, own_address(engine)) as (_, there):
         manifests = render({**VALUES, "database": {"url": there}})
         with played(engine, manifests, {"one": 0, "two": 0, "three": 0}) as cluster:
             cluster.wait_until_ready()
             yield cluster
+
+
+def own_address(engine: docker.DockerClient) -> str:
+    """This machine's address on Docker's own network; Docker names it as the gateway only after a restart."""
+    bridge = engine.networks.get("bridge").attrs["Options"]["com.docker.network.bridge.name"]
+    addresses = psutil.net_if_addrs()[bridge]
+    return next(each.address for each in addresses if each.family == socket.AF_INET)
 
 
 def leaders(cluster: PlayedCluster) -> dict[str, str]:

@@ -49,6 +49,7 @@ class Observed(Observer):
         self.evidence_ids: dict[str, None] = {}
         self.submitted: dict[str, str] = {}
         self.slots: dict[tuple[str, int], str] = {}
+        self.ended_s: dict[str, float] = {}  # by worker
         self.last_disturbance_s = -10.0
         self.watches_leases = False
         self.leaders: dict[str, ProcessRun] = {}
@@ -146,6 +147,7 @@ class Observed(Observer):
 
     def slot_freed(self, node: str, slot: int, worker: str) -> None:
         """The worker is gone."""
+        self.ended_s[worker] = self._world.loop.time()
         if self.slots.get((node, slot)) == worker:
             del self.slots[node, slot]
 

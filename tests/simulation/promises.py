@@ -33,6 +33,8 @@ _OF_STORAGE = frozenset(
     {"full disk", "cut leader from database", "isolate leader", "lose answers of database"}
 )
 _CAUSE_S = 12.0  # a fault explains a death so long after its end
+_UNHEARD = "nothing was heard of it for too long"
+_SPEAKS_AGAIN_S = 6.0  # so long after a fault's end all are connected again
 
 
 def check(simulation: "Simulation") -> Iterator[str]:
@@ -194,9 +196,26 @@ def _job(simulation: "Simulation", job: Job, watched: Any) -> Iterator[str]:
         yield "its last event isn't its end"
     yield from (f"{worker.worker_id} did not end" for worker in job.workers if not worker.ended)
     yield from _steps([event for _, event in events])
+    yield from _given_up(simulation, [event for _, event in events])
     if job.state == JobState.JOB_STATE_SUCCEEDED:
         yield from _success(simulation, job)
         yield from _evaluation(job, [event for _, event in events])
+
+
+def _given_up(simulation: "Simulation", events: list[WatchJobResponse]) -> Iterator[str]:
+    """No worker is given up that lives, and that nothing has kept from speaking for a while."""
+    observed = simulation.world.observed
+    for event in events:
+        if not event.HasField("worker_lost") or event.worker_lost.reason != _UNHEARD:
+            continue
+        worker_id = event.worker_lost.worker.worker_id
+        at_s = right_s(simulation, "trainer", event.time.ToNanoseconds() / 1e9)
+        is_disturbed = any(
+            fault.at_s <= at_s <= fault.at_s + fault.lasts_s + _SPEAKS_AGAIN_S
+            for fault in observed.disturbances
+        )
+        if observed.ended_s.get(worker_id, 0.0) >= at_s and not is_disturbed:
+            yield f"{worker_id} was given up at {at_s:.3f} s, though it lives and could be heard"
 
 
 def _steps(events: list[WatchJobResponse]) -> Iterator[str]:

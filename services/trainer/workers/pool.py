@@ -16,6 +16,7 @@ from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.slot_measures import SlotMeasures
+from peerloom.services.trainer.workers.stage_reports import steps_of_stages
 from peerloom.services.trainer.workers.state import (
     Contact,
     Finished,
@@ -86,7 +87,7 @@ class WorkerPool:
         if state is None or not state.is_member:
             return ()
         if isinstance(state.phase, Finished):
-            return tuple((each.stage, each.step) for each in state.phase.said.held)
+            return steps_of_stages(state.phase.said.held)
         return state.held
 
     def count(self) -> int:

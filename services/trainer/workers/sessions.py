@@ -24,6 +24,7 @@ from peerloom.services.trainer.workers.reports import (
     why_not_together,
 )
 from peerloom.services.trainer.workers.session_router import SessionRouter
+from peerloom.services.trainer.workers.stage_reports import steps_of_stages, why_not_held
 from peerloom.services.trainer.workers.state import Leaving, Lost, Silent, WorkerState
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -228,6 +229,8 @@ class WorkerSessions:
                 self._pool.become(state.staying())
             case "finished" if request.finished.generation == newest:
                 self._finished(state, request.finished)
+            case "finished" if state.is_let_go_by(request.finished.generation, newest):
+                self._left_by_finishing(state, request.finished)
             case "failed":
                 self._failed(state.worker_id, request.failed)
 
@@ -246,6 +249,12 @@ class WorkerSessions:
         else:
             self._pool.refuse(state.worker_id, reason)
 
+    def _left_by_finishing(self, state: WorkerState, said: WorkerFinished) -> None:
+        # The trainer that formed the newest generation died before this worker heard of it; and no worker
+        # answers that it leaves a generation whose training it has behind it.
+        held = () if why_not_held(self._record.job, said.held) else steps_of_stages(said.held)
+        self._pool.become(state.let_go(state.step, held))
+
     def _let_go(self, state: WorkerState, aborted: WorkerAborted) -> None:
         job = self._record.job
         if aborted.HasField("script_exit") and aborted.generation == job.generation:
@@ -254,8 +263,7 @@ class WorkerSessions:
             self._record.script_ran(run)
         if aborted.HasField("script_files"):
             self._checkpoints.offered(state.worker_id, aborted.script_files)
-        held = tuple((each.stage, each.step) for each in aborted.held)
-        self._pool.become(state.let_go(aborted.committed_step, held))
+        self._pool.become(state.let_go(aborted.committed_step, steps_of_stages(aborted.held)))
         if aborted.refused_checkpoint:
             self._checkpoints.refused(aborted.refused_checkpoint, aborted.reason)
 

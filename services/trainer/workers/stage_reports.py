@@ -1,7 +1,7 @@
 """Whether what a worker says of a pipeline's stages can be true: "" or why it can't."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.parallel_plan import MAX_LAYERS, MAX_STAGES, is_auto_plan, parse_plan
@@ -71,6 +71,11 @@ def _why_not_piece(job: Job, stage: ModelStage) -> str:
     if not (0 <= stage.exchange_s < math.inf and 0 <= stage.compute_s < math.inf):
         return f"its exchanges take {stage.exchange_s} s beside {stage.compute_s} s, but must take 0 or more"
     return ""
+
+
+def steps_of_stages(held: Iterable[HeldState]) -> tuple[tuple[int, int], ...]:
+    """Of which stages a worker has the states of which steps, as it said."""
+    return tuple((each.stage, each.step) for each in held)
 
 
 def why_not_held(job: Job, held: Sequence[HeldState | StageShadow]) -> str:

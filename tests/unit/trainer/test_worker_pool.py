@@ -255,6 +255,16 @@ def test_what_a_worker_that_was_left_behind_tells_does_not_count_until_it_works_
     assert working.record.job.progress.step == 4
 
 
+def test_one_told_to_leave_a_generation_it_has_finished_in_has_left_it(working: Job) -> None:
+    """A trainer formed the second one and died before its workers heard of it; they finished the first."""
+    begin(working, 1, 2)
+    again = restarted(working)
+    again.pool.leave(["worker-1"], AbortGeneration(generation=2))
+    again.hello(1, step=20, generation=1)
+    again.says(1, finished=WorkerFinished(generation=1, parameters_digest="b" * 64))
+    assert (again.state(1).phase, again.state(1).step) == (Idle(is_member=True), 20)
+
+
 def test_who_was_told_to_leave_and_comes_back_still_working_is_told_again(working: Job) -> None:
     working.pool.leave(["worker-1"], AbortGeneration(generation=1))
     working.goes(1)
