@@ -29,6 +29,7 @@ from tests.simulation.planted_takeovers import (
     lost_answer_is_a_failure,
     machines_clock_is_trusted,
     nobody_looks_for_the_leader,
+    one_that_finished_is_waited_for,
     woken_leader_goes_on,
 )
 
@@ -236,6 +237,7 @@ PLANTS: dict[str, Plant] = {
         machines_clock_is_trusted,
         each_keeps_its_own_time,
         nobody_looks_for_the_leader,
+        one_that_finished_is_waited_for,
         generation_announced_before_it_is_stored,
         ledger_does_not_go_back,
         progress_counted_again,

@@ -14,6 +14,7 @@ from peerloom.kit.lease_rules import LeaseRow
 from peerloom.services.node_agent.workers.leader_discovery import LeaderDiscovery
 from peerloom.services.registry import tables
 from peerloom.services.registry.membership.node_records import Moment, OpenSession
+from peerloom.services.trainer.workers.sessions import WorkerSessions
 
 
 def epoch_is_not_raised() -> AbstractContextManager[Any]:
@@ -70,6 +71,11 @@ def nobody_looks_for_the_leader() -> AbstractContextManager[Any]:
         pass
 
     return mock.patch.object(LeaderDiscovery, "look", look)
+
+
+def one_that_finished_is_waited_for() -> AbstractContextManager[Any]:
+    """Who has finished in an older generation is to say that it left it, which it never does."""
+    return mock.patch.object(WorkerSessions, "_left_by_finishing", lambda *_: None)
 
 
 def each_keeps_its_own_time() -> AbstractContextManager[Any]:

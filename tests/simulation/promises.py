@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.testing.memory_network import KEEPALIVE_S
 from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.scripted_state import ScriptedState
 from peerloom.testing.service_wiring import REGISTRY_CONFIG, sample_verdict
@@ -34,6 +35,7 @@ _OF_STORAGE = frozenset(
 )
 _CAUSE_S = 12.0  # a fault explains a death so long after its end
 _UNHEARD = "nothing was heard of it for too long"
+_HIDE_ENDS = frozenset({"cut", "cut one way", "isolate", "isolate leader", "freeze", "freeze leader"})
 _SPEAKS_AGAIN_S = 6.0  # so long after a fault's end all are connected again
 
 
@@ -210,12 +212,18 @@ def _given_up(simulation: "Simulation", events: list[WatchJobResponse]) -> Itera
             continue
         worker_id = event.worker_lost.worker.worker_id
         at_s = right_s(simulation, "trainer", event.time.ToNanoseconds() / 1e9)
-        is_disturbed = any(
-            fault.at_s <= at_s <= fault.at_s + fault.lasts_s + _SPEAKS_AGAIN_S
-            for fault in observed.disturbances
-        )
-        if observed.ended_s.get(worker_id, 0.0) >= at_s and not is_disturbed:
+        if observed.ended_s.get(worker_id, 0.0) >= at_s and not _is_disturbed(observed.disturbances, at_s):
             yield f"{worker_id} was given up at {at_s:.3f} s, though it lives and could be heard"
+
+
+def _is_disturbed(disturbances: Sequence[Fault], at_s: float) -> bool:
+    """Whether somebody may still not have heard of the others again."""
+    # Over a cut nobody hears that the other side is gone before keepalive finds out.
+    least_s = max(KEEPALIVE_S) + 1.0 if any(fault.kind in _HIDE_ENDS for fault in disturbances) else 0.0
+    return any(
+        fault.at_s <= at_s <= fault.at_s + max(fault.lasts_s + _SPEAKS_AGAIN_S, least_s)
+        for fault in disturbances
+    )
 
 
 def _steps(events: list[WatchJobResponse]) -> Iterator[str]:

@@ -86,9 +86,8 @@ class WorkerPool:
         state = self.state_of(worker_id)
         if state is None or not state.is_member:
             return ()
-        if isinstance(state.phase, Finished):
-            return steps_of_stages(state.phase.said.held)
-        return state.held
+        phase = state.phase
+        return steps_of_stages(phase.said.held) if isinstance(phase, Finished) else state.held
 
     def count(self) -> int:
         """Workers that are there or are coming, without those that want to go."""

@@ -121,7 +121,8 @@ class WorkerSessions:
         )
         self._pool.send(hello.worker_id, WorkerSessionResponse(prepare=prepare))
         if isinstance(state.phase, Leaving | Silent) and hello.generation:
-            abort = AbortGeneration(generation=hello.generation, reason="the generation is broken")
+            # The one that it works in, or has just begun to enter without having heard that it is broken.
+            abort = AbortGeneration(generation=self._record.generation, reason="the generation is broken")
             self._pool.send(hello.worker_id, WorkerSessionResponse(abort=abort))
         newest = self._record.generation
         connected = state.connected(hello.committed_step, hello.generation, newest, hello.is_tls)

@@ -151,8 +151,8 @@ class ScriptedWorker:
             state.evaluated -= 1  # as TrainingState.reopen_epoch
         is_ahead = config.generation in self._formed_ahead
         member = self._member = self._formed_ahead.pop(config.generation, None) or self._new_member(config)
-        if self.session.newest_generation > config.generation:
-            member.break_("a newer generation takes its place")
+        if why_over := self.session.why_over(config.generation):
+            member.break_(why_over)
         try:
             if is_ahead:
                 await self._meetings.pop(config.generation)

@@ -177,8 +177,8 @@ class TrainingWorker:
             training.draw_ahead(config.first_step)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
-        if self.session.newest_generation > config.generation:
-            group.break_from_outside("a newer generation takes its place")
+        if why_over := self.session.why_over(config.generation):
+            group.break_from_outside(why_over)
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         try:
             if isinstance(training, Training):

@@ -66,7 +66,8 @@ class TrainerSession:
         ground: SessionGround | None = None,
     ) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
-        self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
+        # The newest that the trainer announced, and told to leave: they may still wait among the commands.
+        self._announced = self._aborted = 0
         self.entries = EntriesByGeneration(lambda entry: self.answer(WorkerSessionRequest(entry=entry)))
         self._assignment = assignment
         self._is_tls = is_tls
@@ -132,6 +133,17 @@ class TrainerSession:
     def is_leaving(self) -> bool:
         """Whether this worker was asked to leave its node."""
         return self._leaving is not None
+
+    def why_over(self, generation: int) -> str:
+        """Why a generation is over before this worker has entered it; "" while it isn't.
+
+        `on_abort` reaches those alone that this worker has entered.
+        """
+        if self._is_over:
+            return "this worker ends"
+        if generation < self._announced:
+            return "a newer generation takes its place"
+        return "the trainer told its workers to leave it" if generation <= self._aborted else ""
 
     def stay(self) -> None:
         """Takes `leave` back."""
@@ -236,6 +248,7 @@ class TrainerSession:
             self._show_life()
         elif kind == "abort":
             _log.info("abort_received", generation=response.abort.generation, reason=response.abort.reason)
+            self._aborted = max(self._aborted, response.abort.generation)
             self._on_abort(response.abort)
         elif kind == "prepare":
             self._beat_interval_s = response.prepare.beat_interval_s
@@ -264,7 +277,7 @@ class TrainerSession:
         if config.beside:
             self._on_form_ahead(config)
         else:
-            self.newest_generation = config.generation
+            self._announced = config.generation
             # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
             self._on_abort(AbortGeneration(reason=f"generation {config.generation} takes its place"))
         self.commands.put(config)

@@ -1,7 +1,5 @@
 """A script job's worker: follows the trainer's commands, generation after generation."""
 
-import threading
-
 from peerloom.errors import DataLossError, PermissionDeniedError
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
@@ -42,11 +40,9 @@ class ScriptWorker:
         self.session = TrainerSession(assignment, self._abort, is_tls=self._is_tls)
         self._folder = WorkingFolder(assignment)
         self._store_interval_s = 0.0
-        self._lock = threading.Lock()
         self._attempt: ScriptAttempt | None = None
         self._answering: Answering | None = None
         self._gathering: Gathering | None = None
-        self._aborted = 0  # the newest generation that the trainer ended
 
     def run(self) -> int:
         """Follows the trainer's commands until the job is over."""
@@ -78,9 +74,7 @@ class ScriptWorker:
 
     def _abort(self, abort: AbortGeneration) -> None:
         # In the session's thread. A script has no step boundary to leave at: it is ended at once.
-        with self._lock:
-            self._aborted = max(self._aborted, abort.generation)
-            attempt = self._attempt
+        attempt = self._attempt
         if attempt is not None and (not abort.generation or attempt.generation <= abort.generation):
             attempt.end(abort.reason)
             if self._gathering is not None:
@@ -100,10 +94,9 @@ class ScriptWorker:
         if not self._took_files(config):
             return
         attempt = ScriptAttempt(self._assignment, config, self.session.entries.of(config.generation))
-        with self._lock:
-            self._attempt, is_over = attempt, self._aborted >= config.generation
-        if is_over or self.session.newest_generation > config.generation:
-            attempt.end("a newer generation takes its place")
+        self._attempt = attempt
+        if why_over := self.session.why_over(config.generation):
+            attempt.end(why_over)
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         self.session.set_position(0, config.generation)
         last_word = self._run_attempt(attempt, config)
