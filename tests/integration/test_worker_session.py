@@ -13,11 +13,13 @@ from grpc import aio
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import Dialer, TrainerPeer
 from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
     Checkpoint,
     ConfigureGeneration,
     EndWorker,
     PrepareWorker,
     ProgressRecorded,
+    SaveState,
     StepProgress,
     StoreEntry,
     WorkerFinished,
@@ -103,6 +105,19 @@ class BrokenLine(TrainerServiceServicer):
                 break
         yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
         self.done.set()
+
+
+class Announcing(TrainerServiceServicer):
+    """Announces generation 2, tells its workers to leave it, asks for a save, and waits."""
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        yield WorkerSessionResponse(configure=ConfigureGeneration(generation=2))
+        yield WorkerSessionResponse(abort=AbortGeneration(generation=2))
+        yield WorkerSessionResponse(save=SaveState())
+        async for _ in request_iterator:
+            pass
 
 
 class Refusing(TrainerServiceServicer):
@@ -256,6 +271,18 @@ async def test_what_a_member_said_is_said_again_to_a_trainer_that_is_back() -> N
             assert await asyncio.to_thread(entries.get, "0/0", 30.0) == b"here"
     assert trainer.said == [StoreEntry(generation=1, key="0/0", value=b"here")] * 2
     assert [hello.is_tls for hello in trainer.hellos] == [True, True]
+
+
+async def test_a_generation_may_be_over_before_its_worker_enters_it() -> None:
+    """Its training thread has not come to it: nobody but the session knows that it was told to leave."""
+    async with served(Announcing()) as (_, session):
+        session.start()
+        async with asyncio.timeout(30):
+            kinds = [type(await asyncio.to_thread(session.commands.get)) for _ in range(2)]
+        assert kinds == [ConfigureGeneration, SaveState]
+        assert session.why_over(1) == "a newer generation takes its place"
+        assert session.why_over(2) == "the trainer told its workers to leave it"
+        assert session.why_over(3) == ""
 
 
 async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:
