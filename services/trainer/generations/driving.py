@@ -207,6 +207,7 @@ class GenerationDriver:
             min_workers=job.spec.min_workers,
             max_workers=slots_wanted(job.spec),
             meets_beside=job.backend != Backend.BACKEND_NCCL,
+            batch_size=job.spec.batch_size,
         )
 
     async def _complete(self, worker_id: str) -> None:

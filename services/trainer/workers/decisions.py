@@ -20,6 +20,8 @@ REPORT_INTERVAL_S = 0.2
 _REASON_CHARACTERS = 400
 # Only from these do we expect signs of life at a known pace.
 OBSERVED = (Working, Leaving)
+# What a worker tells of its computing earns it so many times the patience of a start, to leave a generation.
+MOST_STARTS = 10
 # Waiting for these is patient: they load, compute a long step, or are frozen and may come back.
 _PATIENT = (Starting, Leaving, Silent)
 
@@ -29,7 +31,8 @@ class Limits:
     """How long to wait, in seconds: for a worker to start, leave or speak again; for one whose session broke;
     for one whose agent is away too. And the fewest workers to go on with, and the most to use.
 
-    `meets_beside`: the backend lets a generation meet while the one before it works.
+    `meets_beside`: the backend lets a generation meet while the one before it works. `batch_size` samples
+    are the most that a worker computes before it answers.
     """
 
     start_timeout_s: float
@@ -38,6 +41,7 @@ class Limits:
     min_workers: int
     max_workers: int = 2**24
     meets_beside: bool = True
+    batch_size: int = 0
 
 
 def away_deadline(worker: WorkerState, limits: Limits) -> float | None:
@@ -47,8 +51,12 @@ def away_deadline(worker: WorkerState, limits: Limits) -> float | None:
         return None
     if worker.contact.is_agent_away:
         return since_s + limits.agent_timeout_s
-    is_patient = isinstance(worker.phase, _PATIENT)
-    return since_s + (limits.start_timeout_s if is_patient else limits.reconnect_timeout_s)
+    if not isinstance(worker.phase, _PATIENT):
+        return since_s + limits.reconnect_timeout_s
+    if not isinstance(worker.phase, Leaving):
+        return since_s + limits.start_timeout_s
+    computes_s = worker.contact.sample_s * limits.batch_size
+    return since_s + limits.start_timeout_s + min(computes_s, MOST_STARTS * limits.start_timeout_s)
 
 
 def next_deadline(workers: Sequence[WorkerState], limits: Limits, now_s: float) -> float | None:

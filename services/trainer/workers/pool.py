@@ -86,8 +86,7 @@ class WorkerPool:
         state = self.state_of(worker_id)
         if state is None or not state.is_member:
             return ()
-        phase = state.phase
-        return steps_of_stages(phase.said.held) if isinstance(phase, Finished) else state.held
+        return steps_of_stages(state.phase.said.held) if isinstance(state.phase, Finished) else state.held
 
     def count(self) -> int:
         """Workers that are there or are coming, without those that want to go."""
@@ -288,7 +287,8 @@ class WorkerPool:
         self._tracked[state.worker_id].state = state
 
     def _seen(self, tracked: _Tracked) -> WorkerState:
-        contact = Contact(tracked.heartbeats.quiet_at_s(), tracked.is_agent_away)
+        sample_s = self.slots.sample_s(tracked.state.worker_id)
+        contact = Contact(tracked.heartbeats.quiet_at_s(), tracked.is_agent_away, sample_s)
         return replace(tracked.state, contact=contact)
 
     def _forgive_own_pause(self) -> None:

@@ -36,6 +36,10 @@ class SlotMeasures:
         """Seconds of computing a sample, with a pipeline 1e9 operations."""
         return {worker_id: seconds for worker_id, seconds in self._compute_s.items() if seconds > 0}
 
+    def sample_s(self, worker_id: str) -> float:
+        """Of `speeds` that of one worker; 0 while it isn't known."""
+        return self._compute_s.get(worker_id, 0.0)
+
     def rooms(
         self, worker_ids: Sequence[str], nodes: Mapping[str, str], lent_bytes: Mapping[str, int]
     ) -> dict[str, float]:

@@ -111,11 +111,12 @@ class Contact:
     """How well a worker can be heard now.
 
     `quiet_at_s` is when its pause becomes suspicious, None while that can't be told; `is_agent_away`: its
-    node's agent can't be reached either, or is back and hasn't told of this worker.
+    node's agent can't be reached either, or hasn't told of it since; `sample_s`: of computing, 0: unknown.
     """
 
     quiet_at_s: float | None = None
     is_agent_away: bool = False
+    sample_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -252,9 +253,8 @@ class WorkerState:
 
     def entered(self) -> "WorkerState":
         """The generation that met beside the training is the one that works now."""
-        if isinstance(self.phase, Working):
-            return replace(self, phase=replace(self.phase, meeting=None))
-        return self
+        phase = self.phase
+        return replace(self, phase=replace(phase, meeting=None)) if isinstance(phase, Working) else self
 
     def left_out(self, first_step: int) -> "WorkerState":
         """A generation that goes on from `first_step` was formed without it."""

@@ -236,6 +236,15 @@ def test_a_quiet_worker_is_left_behind_and_may_come_back() -> None:
     assert isinstance(decide([alone], 1, LIMITS, 90.0), g.GiveUpOn)
 
 
+def test_who_is_to_leave_may_end_the_batch_that_it_computes() -> None:
+    """A minute more than its 30 samples take; a liar holds the others up for eleven minutes at most."""
+    limits, why = replace(LIMITS, batch_size=30), "workers are leaving the generation"
+    for sample_s, until_s in ((0.0, 60.0), (3.0, 150.0), (1e9, 660.0)):
+        leaving = WorkerState("w0", Leaving(0.0), contact=Contact(sample_s=sample_s))
+        assert decide([leaving], 1, limits, until_s - 1.0) == g.Wait(why, until_s)
+        assert isinstance(decide([leaving], 1, limits, until_s), g.GiveUpOn)
+
+
 def test_holds_with_fewer_than_min_workers_and_fails_with_none() -> None:
     limits = replace(LIMITS, min_workers=2)
     decision = decide(workers(Idle(is_member=True), Lost(is_member=True), step=3), 1, limits, 0.0)
