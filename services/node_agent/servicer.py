@@ -169,7 +169,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         pool, job_id = self._agent.pool, request.job_id
         with pool.trainers.watching(job_id) if request.trainer_address else nullcontext():
             async for event in pool.watch(job_id):
-                yield _message_of(event)
+                yield _message_of(event) if event else WatchWorkersResponse(has_told_all=True)
 
     async def GetWorkerLogs(
         self, request: GetWorkerLogsRequest, context: _Context

@@ -169,7 +169,8 @@ async def watch_until(agent: NodeAgentPeer, ended: int) -> list[WatchWorkersResp
     told: list[WatchWorkersResponse] = []
     async with asyncio.timeout(LIMIT_S):
         async for message in agent.stream(agent.stub.WatchWorkers, WatchWorkersRequest(job_id=JOB)):
-            told.append(message)
+            if not message.has_told_all:
+                told.append(message)
             if sum(seen.ended for seen in told) == ended:
                 break
     return told

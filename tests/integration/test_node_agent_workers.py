@@ -266,8 +266,9 @@ async def test_a_graceful_stop_ends_the_workers_and_tells_the_watchers(
     told = []
     async with asyncio.timeout(LIMIT_S):
         async for message in peer.stream(peer.stub.WatchWorkers, WatchWorkersRequest(job_id=JOB)):
-            told.append(message)
-            if len(told) == 1:
+            if message.has_told_all:
                 agent.process.send_signal(signal.SIGTERM)
+            else:
+                told.append(message)
     assert [(seen.ended, seen.exit_code) for seen in told] == [(False, 0), (True, -signal.SIGTERM)]
     assert await asyncio.to_thread(agent.process.wait, LIMIT_S) == 0

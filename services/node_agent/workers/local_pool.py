@@ -121,9 +121,12 @@ class LocalWorkerPool:
         """Begins to end a worker, by force after `grace_s` seconds; the task returns when it is gone."""
         return self._own(asyncio.create_task(self._end(worker, grace_s)))
 
-    async def watch(self, job_id: str) -> AsyncIterator[PoolEvent]:
-        """Each start and end of the job's workers, the past ones first; until the pool is closed."""
-        job, seen = self._job(job_id), 0
+    async def watch(self, job_id: str) -> AsyncIterator[PoolEvent | None]:
+        """Each start and end of the job's workers until the pool is closed; None after the past ones."""
+        job = self._job(job_id)
+        seen = len(job.events)
+        for event in [*job.events, None]:
+            yield event
         while True:
             while seen < len(job.events):
                 yield job.events[seen]
@@ -138,10 +141,7 @@ class LocalWorkerPool:
         return [job_id for job_id in running if not self.trainers.is_watched(job_id)]
 
     async def follow(self, job_id: str, trainer: JobTrainer) -> None:
-        """Sends the job's workers to this trainer.
-
-        Raises FailedPreconditionError for a deposed one, and what `JobTrainers.tell` does.
-        """
+        """Sends the job's workers to this trainer. Raises as `JobTrainers.follow` and `JobTrainers.tell`."""
         self.trainers.follow(job_id, trainer)
         running = self._jobs[job_id].running if job_id in self._jobs else []
         await asyncio.to_thread(self.trainers.tell, job_id, [worker.folder for worker in running])

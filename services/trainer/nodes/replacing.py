@@ -1,7 +1,7 @@
 """One job's nodes: the first round of asking for slots, a watch over those that gave some, replacements."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import nullcontext, suppress
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
@@ -20,6 +20,7 @@ from peerloom.services.trainer.workers.decisions import how_it_ended
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Finished
+from peerloom.v1.node_agent_pb2 import WatchWorkersResponse
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
 from peerloom.v1.trainer_pb2 import Backend, JobState, NodeChoice, Worker
 
@@ -98,15 +99,17 @@ class JobNodes:
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             address = self._record.nodes().get(node.node_id, node).address
+            known, told = self._workers_on(node.node_id), set[str]()
             try:
                 async with self._recruiter.agent(address) as agent:
                     request = self._recruiter.watch_request(self._record.job_id)
                     async for event in agent.stream(agent.stub.WatchWorkers, request):
                         backoff.succeeded()
-                        self._pool.agent_told(event.worker.worker_id)
-                        if event.ended:
-                            how = how_it_ended(event.exit_code, event.reason)
-                            self._process_ended(event.worker.worker_id, how)
+                        told.add(event.worker.worker_id)
+                        if event.has_told_all:
+                            self._went_with_agent(node.node_id, known - told, told)
+                        else:
+                            self._told(event)
             except PeerloomError as error:
                 self._log.warning("agent_out_of_reach", node=node.name, reason=error.message)
                 moved_to = await self._recruiter.address_of(node.node_id)
@@ -114,6 +117,23 @@ class JobNodes:
                     self._record.node_moved(node.node_id, moved_to)
             self._pool.agent_away(node.node_id)
             await asyncio.sleep(backoff.next_pause_s())
+
+    def _told(self, event: WatchWorkersResponse) -> None:
+        self._pool.agent_told(event.worker.worker_id)
+        if event.ended:
+            self._process_ended(event.worker.worker_id, how_it_ended(event.exit_code, event.reason))
+
+    def _workers_on(self, node_id: str) -> set[str]:
+        return {state.worker_id for state in self._pool.states() if state.node_id == node_id}
+
+    def _went_with_agent(self, node_id: str, gone: Set[str], told: Set[str]) -> None:
+        # Without a trainer nobody saw the agent go. It is for the registry to tell of, not against the node.
+        if gone:
+            self._pool.agent_away(node_id)
+        for worker_id in told:
+            self._pool.agent_told(worker_id)
+        for worker_id in sorted(gone):
+            self._process_ended(worker_id, "it went with its node's agent, which was started anew")
 
     def _process_ended(self, worker_id: str, how: str) -> None:
         state = self._pool.state_of(worker_id)

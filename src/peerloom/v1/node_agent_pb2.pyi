@@ -648,7 +648,7 @@ Global___WatchWorkersRequest: _TypeAlias = WatchWorkersRequest
 
 @_typing.final
 class WatchWorkersResponse(_message.Message):
-    """A worker started or ended."""
+    """A worker started or ended, or all that there were are told."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -656,12 +656,17 @@ class WatchWorkersResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    HAS_TOLD_ALL_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
     """It has ended."""
     exit_code: _builtins.int
     """Its exit status; negative: the signal that killed it."""
     reason: _builtins.str
     """What its node knows of its end besides, e.g. that it used more memory than it may; empty: nothing."""
+    has_told_all: _builtins.bool
+    """Names no worker, once: whoever was started before, and was not told of, went with an agent that was here
+    before this one.
+    """
     @_builtins.property
     def worker(self) -> Global___WorkerProcess:
         """Which."""
@@ -673,10 +678,11 @@ class WatchWorkersResponse(_message.Message):
         ended: _builtins.bool = ...,
         exit_code: _builtins.int = ...,
         reason: _builtins.str = ...,
+        has_told_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "reason", b"reason", "worker", b"worker"]
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "has_told_all", b"has_told_all", "reason", b"reason", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

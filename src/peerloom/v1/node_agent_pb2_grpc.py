@@ -117,7 +117,7 @@ class NodeAgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchWorkers(self, request, context):
-        """Tells of each worker's start and end at once; begins with those there are.
+        """Tells of each worker's start and end at once; begins with those there were, and says when it has told all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

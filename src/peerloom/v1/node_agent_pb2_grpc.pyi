@@ -46,7 +46,7 @@ class NodeAgentServiceStub:
     StopWorkers: _grpc.UnaryUnaryMultiCallable[_node_agent_pb2.StopWorkersRequest, _node_agent_pb2.StopWorkersResponse]
     """Ends a job's workers and frees its slots: SIGTERM, then SIGKILL after a grace."""
     WatchWorkers: _grpc.UnaryStreamMultiCallable[_node_agent_pb2.WatchWorkersRequest, _node_agent_pb2.WatchWorkersResponse]
-    """Tells of each worker's start and end at once; begins with those there are."""
+    """Tells of each worker's start and end at once; begins with those there were, and says when it has told all."""
     GetWorkerLogs: _grpc.UnaryStreamMultiCallable[_node_agent_pb2.GetWorkerLogsRequest, _node_agent_pb2.GetWorkerLogsResponse]
     """What a job's workers printed on this node."""
     StartInference: _grpc.UnaryUnaryMultiCallable[_node_agent_pb2.StartInferenceRequest, _node_agent_pb2.StartInferenceResponse]
@@ -82,7 +82,7 @@ class NodeAgentServiceAsyncStub(NodeAgentServiceStub):
     StopWorkers: _aio.UnaryUnaryMultiCallable[_node_agent_pb2.StopWorkersRequest, _node_agent_pb2.StopWorkersResponse]  # type: ignore[assignment]
     """Ends a job's workers and frees its slots: SIGTERM, then SIGKILL after a grace."""
     WatchWorkers: _aio.UnaryStreamMultiCallable[_node_agent_pb2.WatchWorkersRequest, _node_agent_pb2.WatchWorkersResponse]  # type: ignore[assignment]
-    """Tells of each worker's start and end at once; begins with those there are."""
+    """Tells of each worker's start and end at once; begins with those there were, and says when it has told all."""
     GetWorkerLogs: _aio.UnaryStreamMultiCallable[_node_agent_pb2.GetWorkerLogsRequest, _node_agent_pb2.GetWorkerLogsResponse]  # type: ignore[assignment]
     """What a job's workers printed on this node."""
     StartInference: _aio.UnaryUnaryMultiCallable[_node_agent_pb2.StartInferenceRequest, _node_agent_pb2.StartInferenceResponse]  # type: ignore[assignment]
@@ -145,7 +145,7 @@ class NodeAgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _node_agent_pb2.WatchWorkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_node_agent_pb2.WatchWorkersResponse], _abc.AsyncIterator[_node_agent_pb2.WatchWorkersResponse]]:
-        """Tells of each worker's start and end at once; begins with those there are."""
+        """Tells of each worker's start and end at once; begins with those there were, and says when it has told all."""
 
     @_abc_1.abstractmethod
     def GetWorkerLogs(

@@ -66,7 +66,7 @@ async def test_who_ended_or_is_watched_again_needs_no_leader(world: World, regis
     await discovery.look()
     assert registry.asked == 0, "it was watched at the look before"
     worker.end(0)
-    await anext(event async for event in world.pool.watch(JOB) if event.ended)
+    await anext(event async for event in world.pool.watch(JOB) if event and event.ended)
     await discovery.look()
     assert registry.asked == 0
 

@@ -20,10 +20,24 @@ async def events(world: World, count: int, job_id: str = "job-1") -> list[tuple[
     seen: list[tuple[str, bool, int | None]] = []
     async with asyncio.timeout(LIMIT_S):
         async for event in world.pool.watch(job_id):
-            seen.append((event.worker.worker_id, event.ended, event.worker.exit_code))
+            if event is not None:
+                seen.append((event.worker.worker_id, event.ended, event.worker.exit_code))
             if len(seen) == count:
                 break
     return seen
+
+
+async def test_who_watches_hears_when_all_that_there_was_is_told(world: World) -> None:
+    await world.start("a", "b")
+    watch = world.pool.watch("job-1")
+    async with asyncio.timeout(LIMIT_S):
+        told = [await anext(watch) for _ in range(3)]
+        assert [event and event.worker.worker_id for event in told] == ["a", "b", None]
+        assert await anext(world.pool.watch("job-2")) is None
+        world.starter.workers[1].end(0)
+        last = await anext(watch)
+    assert last is not None
+    assert (last.worker.worker_id, last.ended) == ("b", True)
 
 
 async def test_each_reserved_slot_gets_a_worker_with_its_assignment(world: World, tmp_path: Path) -> None:

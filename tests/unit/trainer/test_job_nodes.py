@@ -185,6 +185,27 @@ async def test_a_node_whose_agent_is_away_is_watched_again() -> None:
     watching.cancel()
 
 
+async def test_who_went_with_an_agent_that_was_started_anew_is_lost_without_blame() -> None:
+    """A trainer that was away meanwhile learns it from what the agent doesn't tell of."""
+    ada = Agent("ada", 2)
+    made = parts(ada)
+    await made.nodes.recruit()
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    first, second = ada.started
+    ada.ends.put_nowait(WatchWorkersResponse(worker=WorkerProcess(worker_id=first)))
+    ada.ends.put_nowait(WatchWorkersResponse(has_told_all=True))
+    await until(lambda: any(isinstance(state.phase, Lost) for state in made.pool.states()))
+    lives, lost = made.pool.states()
+    assert (lives.worker_id, lost.worker_id) == (first, second)
+    assert not isinstance(lives.phase, Lost)
+    assert not lives.contact.is_agent_away
+    assert made.record.worker(second).end_reason == "it went with its node's agent, which was started anew"
+    change = made.record.take_change()
+    assert change is not None
+    assert change.evidence == []
+    watching.cancel()
+
+
 async def test_a_node_that_is_reached_elsewhere_is_watched_there_and_the_record_says_so() -> None:
     """It has another relay."""
     ada = Agent("ada", 1)
