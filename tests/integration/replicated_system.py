@@ -106,24 +106,31 @@ class ReplicatedSystem:
         return former
 
     def wait_until_leads(self, name: str) -> None:
-        """Until who is to lead does: a worker may be replaced sooner, by what had been asked before."""
+        """Until who is to lead does: a worker may be replaced sooner, by what had been asked before.
+
+        One that a starving machine has deposed meanwhile is begun again, as whatever keeps it running would.
+        """
         deadline_s = time.monotonic() + LIMIT_S
         with Prober() as prober:
             while prober.health(self.leaders[name].address) != "SERVING":  # each look is a call
                 assert time.monotonic() < deadline_s, self.leaders[name].log()[-2000:]
+                if self.leaders[name].process.poll() is not None:
+                    self.leaders[name] = self._begun_again(name, self.leaders[name])
 
     def restore(self, name: str, lost: Any) -> None:
         """Ends the lost one, if it hasn't ended yet, and starts it anew as the standby."""
         lost.kill()
-        for tries_left in reversed(range(START_TRIES)):
+        self.standbys[name] = self._begun_again(name, lost)
+
+    def _begun_again(self, name: str, ended: Any) -> Any:
+        for _ in range(START_TRIES - 1):
             try:
-                self.standbys[name] = self._start(name, lost.address)
+                return self._start(name, ended.address)
             except pytest.fail.Exception:
                 # One whose first connection to its database is reset ends, and is started again, as anywhere.
-                if self._network is None or not tries_left:
+                if self._network is None:
                     raise
-            else:
-                return
+        return self._start(name, ended.address)
 
     def kill_worker(self) -> None:
         """SIGKILL to a worker."""
