@@ -31,7 +31,7 @@ FOUND_AT = {
     "event_log_acknowledges_before_it_writes": 68,
     "evidence_without_its_id": 101,
     "nobody_looks_for_the_leader": 10000574,  # of 900 histories one shows it
-    "one_that_finished_is_waited_for": 60101345,  # as rarely
+    "one_that_finished_is_waited_for": 90000216,  # as rarely
 }
 
 
