@@ -197,11 +197,12 @@ def _job(simulation: "Simulation", job: Job, watched: Any) -> Iterator[str]:
     if (last.state, last.reason) != (job.state, job.state_reason):
         yield "its last event isn't its end"
     yield from (f"{worker.worker_id} did not end" for worker in job.workers if not worker.ended)
-    yield from _steps([event for _, event in events])
-    yield from _given_up(simulation, [event for _, event in events])
+    told = [event for _, event in events]
+    yield from _steps(told)
+    yield from _given_up(simulation, told)
     if job.state == JobState.JOB_STATE_SUCCEEDED:
         yield from _success(simulation, job)
-        yield from _evaluation(job, [event for _, event in events])
+        yield from _evaluation(job, told)
 
 
 def _given_up(simulation: "Simulation", events: list[WatchJobResponse]) -> Iterator[str]:

@@ -129,9 +129,7 @@ class JobNodes:
     def _went_with_agent(self, node_id: str, gone: Set[str], told: Set[str]) -> None:
         # Without a trainer nobody saw the agent go. It is for the registry to tell of, not against the node.
         if gone:
-            self._pool.agent_away(node_id)
-        for worker_id in told:
-            self._pool.agent_told(worker_id)
+            self._pool.agent_away(node_id, but=told)
         for worker_id in sorted(gone):
             self._process_ended(worker_id, "it went with its node's agent, which was started anew")
 

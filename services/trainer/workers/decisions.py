@@ -21,7 +21,7 @@ _REASON_CHARACTERS = 400
 # Only from these do we expect signs of life at a known pace.
 OBSERVED = (Working, Leaving)
 # What a worker tells of its computing earns it so many times the patience of a start, to leave a generation.
-MOST_STARTS = 10
+_MOST_STARTS = 10
 # Waiting for these is patient: they load, compute a long step, or are frozen and may come back.
 _PATIENT = (Starting, Leaving, Silent)
 
@@ -53,10 +53,8 @@ def away_deadline(worker: WorkerState, limits: Limits) -> float | None:
         return since_s + limits.agent_timeout_s
     if not isinstance(worker.phase, _PATIENT):
         return since_s + limits.reconnect_timeout_s
-    if not isinstance(worker.phase, Leaving):
-        return since_s + limits.start_timeout_s
-    computes_s = worker.contact.sample_s * limits.batch_size
-    return since_s + limits.start_timeout_s + min(computes_s, MOST_STARTS * limits.start_timeout_s)
+    batch_s = worker.contact.sample_s * limits.batch_size if isinstance(worker.phase, Leaving) else 0.0
+    return since_s + limits.start_timeout_s + min(batch_s, _MOST_STARTS * limits.start_timeout_s)
 
 
 def next_deadline(workers: Sequence[WorkerState], limits: Limits, now_s: float) -> float | None:

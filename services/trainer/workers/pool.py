@@ -5,7 +5,7 @@ which then decides what to do next.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -221,10 +221,10 @@ class WorkerPool:
             self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
         self._changed.set()
 
-    def agent_away(self, node_id: str) -> None:
-        """A node's agent can't be reached."""
-        for tracked in self._tracked.values():
-            if tracked.state.node_id == node_id and not tracked.is_agent_away:
+    def agent_away(self, node_id: str, but: Set[str] = frozenset()) -> None:
+        """A node's agent can't be reached, or has none of its workers `but` those."""
+        for worker_id, tracked in self._tracked.items():
+            if tracked.state.node_id == node_id and worker_id not in but and not tracked.is_agent_away:
                 tracked.is_agent_away = True
                 self._changed.set()
 

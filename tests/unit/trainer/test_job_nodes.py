@@ -1,7 +1,8 @@
 """Asking nodes for slots, watching those that gave some, and finding replacements; the nodes are stubs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -67,6 +68,16 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     hears = (rendezvous, audits, SyncTuner(record, room.clock), planner)
     sessions = Sessions(record, pool, checkpoints, room.router, *hears, room.clock, 10.0)
     return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
+
+
+@asynccontextmanager
+async def watched(agent: Agent) -> AsyncIterator[Parts]:
+    """A job's nodes that have recruited this agent, and watch it meanwhile."""
+    made = parts(agent)
+    await made.nodes.recruit()
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    yield made
+    watching.cancel()
 
 
 def blamed(made: Parts) -> list[tuple[str, str]]:
@@ -155,72 +166,60 @@ async def test_a_new_round_forgets_the_one_before() -> None:
 
 async def test_an_agent_tells_of_a_process_that_died() -> None:
     ada = Agent("ada", 2)
-    made = parts(ada)
-    await made.nodes.recruit()
-    watching = asyncio.create_task(made.nodes.watch_forever())
-    first, second = ada.started
-    ada.end(first, -9)
-    ada.end(second, 3)
-    await until(lambda: all(isinstance(state.phase, Lost) for state in made.pool.states()))
-    reasons = [each.end_reason for each in made.record.job.workers]
-    assert reasons == ["its process was killed by signal 9", "its process ended with status 3"]
-    watching.cancel()
+    async with watched(ada) as made:
+        first, second = ada.started
+        ada.end(first, -9)
+        ada.end(second, 3)
+        await until(lambda: all(isinstance(state.phase, Lost) for state in made.pool.states()))
+        reasons = [each.end_reason for each in made.record.job.workers]
+        assert reasons == ["its process was killed by signal 9", "its process ended with status 3"]
 
 
 async def test_a_node_whose_agent_is_away_is_watched_again() -> None:
     ada = Agent("ada", 1)
-    made = parts(ada)
-    await made.nodes.recruit()
-    watching = asyncio.create_task(made.nodes.watch_forever())
-    async with asyncio.timeout(DEADLINE_S):
-        await ada.watched.wait()
-        ada.watched.clear()
-        ada.ends.put_nowait(UnavailableError("the agent was killed"))
-        await ada.watched.wait()
-        (worker,) = made.pool.states()
-        assert worker.contact.is_agent_away
-        started = WatchWorkersResponse(worker=WorkerProcess(worker_id=worker.worker_id))
-        ada.ends.put_nowait(started)
-    await until(lambda: not made.pool.states()[0].contact.is_agent_away)
-    watching.cancel()
+    async with watched(ada) as made:
+        async with asyncio.timeout(DEADLINE_S):
+            await ada.watched.wait()
+            ada.watched.clear()
+            ada.ends.put_nowait(UnavailableError("the agent was killed"))
+            await ada.watched.wait()
+            (worker,) = made.pool.states()
+            assert worker.contact.is_agent_away
+            started = WatchWorkersResponse(worker=WorkerProcess(worker_id=worker.worker_id))
+            ada.ends.put_nowait(started)
+        await until(lambda: not made.pool.states()[0].contact.is_agent_away)
 
 
 async def test_who_went_with_an_agent_that_was_started_anew_is_lost_without_blame() -> None:
     """A trainer that was away meanwhile learns it from what the agent doesn't tell of."""
     ada = Agent("ada", 2)
-    made = parts(ada)
-    await made.nodes.recruit()
-    watching = asyncio.create_task(made.nodes.watch_forever())
-    first, second = ada.started
-    ada.ends.put_nowait(WatchWorkersResponse(worker=WorkerProcess(worker_id=first)))
-    ada.ends.put_nowait(WatchWorkersResponse(has_told_all=True))
-    await until(lambda: any(isinstance(state.phase, Lost) for state in made.pool.states()))
-    lives, lost = made.pool.states()
-    assert (lives.worker_id, lost.worker_id) == (first, second)
-    assert not isinstance(lives.phase, Lost)
-    assert not lives.contact.is_agent_away
-    assert made.record.worker(second).end_reason == "it went with its node's agent, which was started anew"
-    change = made.record.take_change()
-    assert change is not None
-    assert change.evidence == []
-    watching.cancel()
+    async with watched(ada) as made:
+        first, second = ada.started
+        ada.ends.put_nowait(WatchWorkersResponse(worker=WorkerProcess(worker_id=first)))
+        ada.ends.put_nowait(WatchWorkersResponse(has_told_all=True))
+        await until(lambda: any(isinstance(state.phase, Lost) for state in made.pool.states()))
+        lives, lost = made.pool.states()
+        assert (lives.worker_id, lost.worker_id) == (first, second)
+        assert not isinstance(lives.phase, Lost)
+        assert not lives.contact.is_agent_away
+        assert (
+            made.record.worker(second).end_reason == "it went with its node's agent, which was started anew"
+        )
+        assert blamed(made) == []
 
 
 async def test_a_node_that_is_reached_elsewhere_is_watched_there_and_the_record_says_so() -> None:
     """It has another relay."""
     ada = Agent("ada", 1)
-    made = parts(ada)
-    await made.nodes.recruit()
-    watching = asyncio.create_task(made.nodes.watch_forever())
-    async with asyncio.timeout(DEADLINE_S):
-        await ada.watched.wait()
-        neighbours = made.room.neighbours
-        moved = neighbours.agents["elsewhere"] = Agent("ada", 1)
-        neighbours.moved["ada"] = "elsewhere"
-        ada.ends.put_nowait(UnavailableError("the relay is gone"))
-        await moved.watched.wait()
-    assert made.record.nodes()["node-ada"].address == "elsewhere"
-    watching.cancel()
+    async with watched(ada) as made:
+        async with asyncio.timeout(DEADLINE_S):
+            await ada.watched.wait()
+            neighbours = made.room.neighbours
+            moved = neighbours.agents["elsewhere"] = Agent("ada", 1)
+            neighbours.moved["ada"] = "elsewhere"
+            ada.ends.put_nowait(UnavailableError("the relay is gone"))
+            await moved.watched.wait()
+        assert made.record.nodes()["node-ada"].address == "elsewhere"
 
 
 async def test_a_bug_in_a_watch_comes_out_at_its_owner() -> None:
